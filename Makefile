@@ -1,0 +1,44 @@
+# make test   everything that must pass, servers installed where that is possible
+# make lint   the checks without the tests
+# make long   the proofs that take minutes: crashes again and again
+# make bench  Pawl beside its peers, as ratios; BENCH="-list" shows what there is
+# make fuzz   every fuzz test for FUZZTIME
+
+GO          ?= go
+BENCH       ?=
+FUZZTIME    ?= 30s
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# One Redis, one Redis Cluster and one PostgreSQL for the whole run.
+WITH_SERVERS := $(GO) run ./internal/testenv/cmd/withservers
+
+.PHONY: test lint long bench fuzz install
+
+test: install lint
+	$(WITH_SERVERS) $(GO) test -race -shuffle=on ./...
+
+lint:
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
+	@for module in . internal/benchmarks; do \
+		[ -f $$module/go.mod ] || continue; \
+		echo "lint $$module"; \
+		( cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && \
+			$(GO) fix -diff ./... && $(GO) run $(STATICCHECK) ./... ) || exit 1; \
+	done
+
+# A test is long when its name says so; testenv.Long skips it otherwise.
+long: install
+	PAWL_LONG=1 $(WITH_SERVERS) $(GO) test -race -run Long -timeout 15m ./...
+
+bench: install
+	cd internal/benchmarks && $(GO) run . $(BENCH)
+
+fuzz:
+	@for package in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+install:
+	@scripts/install.sh
