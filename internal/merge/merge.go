@@ -1,0 +1,153 @@
+// Package merge joins concurrent single calls into batches, so that many
+// goroutines with one item each share a round trip or a commit.
+//
+// A call starts at once when none is under way; the items that arrive meanwhile
+// form the next one. Nobody waits for company, and a caller that gives up does
+// not spoil its neighbours: the joined call runs on a context of its own.
+package merge
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Merger joins calls of Do. All fields are set before the first call and not
+// changed afterwards; a Merger needs no Close, since its goroutine ends when
+// there is nothing to do.
+type Merger[Q, A any] struct {
+	// Call answers a batch: one answer for each item, in order, or an error for
+	// all of them. Do has to validate its item before, so that one bad item
+	// cannot fail its neighbours. The slice is not used again after Call returns.
+	Call func(ctx context.Context, items []Q) ([]A, error)
+
+	// Orphan receives the answer to an item whose caller gave up while the call
+	// was under way. It must not block. Nil: such answers are dropped.
+	Orphan func(item Q, answer A)
+
+	// Max is the largest batch; zero means 512.
+	Max int
+
+	// Timeout ends a call that takes longer; zero means 10 seconds.
+	Timeout time.Duration
+
+	mu      sync.Mutex
+	queue   []*waiter[Q, A]
+	running bool
+}
+
+// Do hands over one item and returns its answer. When ctx ends first, Do returns
+// its error: an item that was not sent yet never will be, and the answer to one
+// that was goes to Orphan.
+func (m *Merger[Q, A]) Do(ctx context.Context, item Q) (A, error) {
+	if err := ctx.Err(); err != nil {
+		var none A
+		return none, err
+	}
+	w := &waiter[Q, A]{item: item, answered: make(chan struct{})}
+	m.enqueue(w)
+	select {
+	case <-w.answered:
+		return w.answer, w.err
+	case <-ctx.Done():
+		if w.state.CompareAndSwap(waiting, gone) || w.state.CompareAndSwap(sent, gone) {
+			var none A
+			return none, ctx.Err()
+		}
+		<-w.answered // the answer came at the same moment
+		return w.answer, w.err
+	}
+}
+
+type waiter[Q, A any] struct {
+	item     Q
+	state    atomic.Int32
+	answered chan struct{}
+	answer   A
+	err      error
+}
+
+// The states of a waiter. A caller that gives up moves it to gone, unless it was
+// answered before.
+const (
+	waiting int32 = iota
+	sent
+	answered
+	gone
+)
+
+func (m *Merger[Q, A]) enqueue(w *waiter[Q, A]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue = append(m.queue, w)
+	if !m.running {
+		m.running = true
+		go m.run()
+	}
+}
+
+// run makes one call after another until the queue is empty. It yields once
+// before each, so that callers that are ready to run get their items in: that is
+// not waiting, since nothing else would use the processor.
+func (m *Merger[Q, A]) run() {
+	for {
+		runtime.Gosched()
+		batch := m.take()
+		if batch == nil {
+			return
+		}
+		m.call(batch)
+	}
+}
+
+func (m *Merger[Q, A]) take() []*waiter[Q, A] {
+	most := m.Max
+	if most == 0 {
+		most = 512
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := min(len(m.queue), most)
+	if n == 0 {
+		m.running = false
+		m.queue = nil
+		return nil
+	}
+	batch := m.queue[:n:n]
+	m.queue = m.queue[n:]
+	return batch
+}
+
+func (m *Merger[Q, A]) call(batch []*waiter[Q, A]) {
+	kept := batch[:0]
+	items := make([]Q, 0, len(batch))
+	for _, w := range batch {
+		if w.state.CompareAndSwap(waiting, sent) {
+			kept = append(kept, w)
+			items = append(items, w.item)
+		}
+	}
+	if len(kept) == 0 {
+		return
+	}
+	timeout := m.Timeout
+	if timeout == 0 {
+		timeout = 10 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	answers, err := m.Call(ctx, items)
+	for i, w := range kept {
+		if err != nil {
+			w.err = err
+		} else {
+			w.answer = answers[i]
+		}
+		if !w.state.CompareAndSwap(sent, answered) && err == nil && m.Orphan != nil {
+			m.Orphan(w.item, w.answer)
+		}
+		close(w.answered)
+	}
+}

@@ -1,0 +1,160 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// double answers each item with its double and remembers the sizes of the calls.
+type double struct {
+	mu    sync.Mutex
+	sizes []int
+	gate  chan struct{} // each call waits for it
+}
+
+func (d *double) call(ctx context.Context, items []int) ([]int, error) {
+	select {
+	case <-d.gate:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sizes = append(d.sizes, len(items))
+	answers := make([]int, len(items))
+	for i, n := range items {
+		answers[i] = 2 * n
+	}
+	return answers, nil
+}
+
+func TestCallsJoinWhileOneIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &double{gate: make(chan struct{})}
+		m := &Merger[int, int]{Call: d.call, Max: 40}
+		var wg sync.WaitGroup
+		ask := func(n int) {
+			wg.Go(func() {
+				if got, err := m.Do(t.Context(), n); got != 2*n || err != nil {
+					t.Errorf("Do(%d) = %d, %v", n, got, err)
+				}
+			})
+		}
+		ask(1)
+		synctest.Wait() // the first is under way, alone
+		for n := range 100 {
+			ask(n)
+		}
+		synctest.Wait()
+		close(d.gate)
+		wg.Wait()
+		if want := []int{1, 40, 40, 20}; !equal(d.sizes, want) {
+			t.Errorf("calls of %v, want %v", d.sizes, want)
+		}
+	})
+}
+
+func equal(a, b []int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func TestGivingUpSpoilsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &double{gate: make(chan struct{})}
+		var orphans atomic.Int32
+		m := &Merger[int, int]{Call: d.call, Orphan: func(item, answer int) {
+			if item != 1 || answer != 2 {
+				t.Errorf("orphan %d, %d", item, answer)
+			}
+			orphans.Add(1)
+		}}
+		short, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		do := func(ctx context.Context, n int, want error) {
+			wg.Go(func() {
+				if _, err := m.Do(ctx, n); !errors.Is(err, want) {
+					t.Errorf("Do(%d): %v, want %v", n, err, want)
+				}
+			})
+			synctest.Wait()
+		}
+		do(short, 1, context.Canceled) // is sent
+		do(short, 7, context.Canceled) // is waiting
+		do(t.Context(), 3, nil)
+		cancel()
+		synctest.Wait()
+		close(d.gate)
+		wg.Wait()
+		synctest.Wait()
+		if orphans.Load() != 1 {
+			t.Errorf("%d orphans, want the one that was sent", orphans.Load())
+		}
+		if want := []int{1, 1}; !equal(d.sizes, want) {
+			t.Errorf("calls of %v: what was given up before it was sent must not be sent", d.sizes)
+		}
+		if _, err := m.Do(short, 1); !errors.Is(err, context.Canceled) || len(d.sizes) != 2 {
+			t.Errorf("a cancelled call was sent: %v", err)
+		}
+	})
+}
+
+func TestErrorsAndTimeoutReachEverybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &double{gate: make(chan struct{})}
+		m := &Merger[int, int]{Call: d.call, Timeout: time.Second}
+		start := time.Now()
+		var wg sync.WaitGroup
+		for n := range 3 {
+			wg.Go(func() {
+				if _, err := m.Do(t.Context(), n); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("took %v", d)
+		}
+	})
+}
+
+func TestNothingRunsWhenIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Merger[int, int]{Call: func(_ context.Context, items []int) ([]int, error) { return items, nil }}
+		for n := range 10 {
+			if got, err := m.Do(t.Context(), n); got != n || err != nil {
+				t.Errorf("got %d, %v", got, err)
+			}
+		}
+		synctest.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.running || m.queue != nil {
+			t.Error("still running")
+		}
+	})
+}
+
+func BenchmarkMerge64(b *testing.B) {
+	m := &Merger[int, int]{Call: func(_ context.Context, items []int) ([]int, error) { return items, nil }}
+	b.SetParallelism(32)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			_, _ = m.Do(context.Background(), 1)
+		}
+	})
+}
