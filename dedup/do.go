@@ -1,0 +1,218 @@
+package dedup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Do runs fn unless the effect of the message has happened before, and returns
+// nil only if the effect is known to have happened, now or before. On any error,
+// do not acknowledge the message:
+//
+//   - [*ClaimError] with [ErrInFlight]: another owner is at work.
+//   - [*ClaimError] with [ErrHeld]: an owner vanished and the policy is Hold.
+//   - [*ClaimError] with [ErrConflict]: the ID is known with another fingerprint.
+//   - [ErrUnavailable]: the store gave no answer. When fn had run by then, the
+//     text says so; a redelivery runs it again under Rerun, and finds it held
+//     under Hold.
+//   - [ErrStale]: fn ran, but the lease was lost meanwhile; the effect may have
+//     happened more than once.
+//   - what fn returned. Under Rerun the claim was then released. Under Hold it is
+//     held, because a call that failed may have had its effect all the same,
+//     unless the error is wrapped in [NotDone], which releases.
+//
+// fn's context carries the fencing token ([TokenFrom]). Do renews the lease while
+// fn runs; when it is lost, the context is cancelled with a cause that wraps
+// ErrStale. A panic in fn settles the claim as an error would and goes on. The
+// claim is settled even when ctx has ended.
+func (g *Guard) Do(ctx context.Context, r Request, fn func(context.Context) error) error {
+	if fn == nil {
+		return invalid("nil function")
+	}
+	_, err := g.do(ctx, r, fn, nil)
+	return err
+}
+
+// DoValue is [Guard.Do] for an effect with a result, which is stored as JSON:
+// a duplicate gets the value that the first call returned, decoded from it.
+//
+// A value that cannot be stored, because it does not encode or is larger than
+// Options.ResultSize, is returned together with [ErrResult] or
+// [*ResultSizeError]; the effect has then happened and is recorded, without the
+// value. A duplicate whose stored result does not decode into T gets ErrResult;
+// fn is not run again.
+func DoValue[T any](ctx context.Context, g *Guard, r Request, fn func(context.Context) (T, error)) (T, error) {
+	var value T
+	if fn == nil {
+		return value, invalid("nil function")
+	}
+	var result []byte
+	var lost error // why the value could not be stored
+	stored, err := g.do(ctx, r, func(ctx context.Context) (err error) {
+		if value, err = fn(ctx); err == nil {
+			result, lost = encode(value, g.opts.ResultSize)
+		}
+		return err
+	}, &result)
+	switch {
+	case err != nil:
+		return value, err
+	case lost != nil:
+		return value, fmt.Errorf("dedup: %s: the effect has happened, but its value is not stored: %w", short(r.ID), lost)
+	case stored == nil:
+		return value, nil // fn has run
+	}
+	if err := json.Unmarshal(stored, &value); err != nil {
+		var none T
+		return none, fmt.Errorf("dedup: %s: the effect has happened before: %w: %w", short(r.ID), ErrResult, err)
+	}
+	return value, nil
+}
+
+// NotDone marks an error under the policy Hold: the effect certainly did not
+// happen, so the claim may be released. NotDone(nil) is nil.
+func NotDone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notDone{err}
+}
+
+// TokenFrom returns the fencing token of the claim under which ctx was handed to
+// an effect. Pass it to systems that can compare it with the last one they saw
+// for the same ID and refuse a smaller one.
+func TokenFrom(ctx context.Context) (token uint64, ok bool) {
+	token, ok = ctx.Value(tokenKey{}).(uint64)
+	return token, ok
+}
+
+type notDone struct{ error }
+
+func (e *notDone) Unwrap() error { return e.error }
+
+type tokenKey struct{}
+
+// A run is one call of Do. It is the context that fn gets, too, so that a call
+// costs few allocations.
+type run struct {
+	context.Context // cancelled when the lease is lost
+	cancel          context.CancelCauseFunc
+	claim           Claim
+	ask             [1]Ask
+	settlement      [1]Settlement
+	held            lease
+}
+
+func (r *run) Value(key any) any {
+	if key == (tokenKey{}) {
+		return r.claim.Token
+	}
+	return r.Context.Value(key)
+}
+
+// do claims, runs fn and settles. When the effect had happened before, it
+// returns the stored result, which is not nil. result points to what fn leaves
+// to be stored.
+func (g *Guard) do(ctx context.Context, r Request, fn func(context.Context) error, result *[]byte) (stored []byte, err error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	run := &run{}
+	sent, err := g.acquire(ctx, r, run)
+	if err != nil {
+		return nil, err
+	}
+	if run.claim.State == Done {
+		return append([]byte{}, run.claim.Result...), nil
+	}
+	run.Context, run.cancel = context.WithCancelCause(ctx)
+	defer run.cancel(nil)
+	if !g.bound {
+		g.leases.add(run, sent.Add(run.claim.Left))
+	}
+	returned := false
+	defer func() {
+		if !returned { // fn panicked, or ended its goroutine
+			if e := g.finish(ctx, run, errPanic, nil); !errors.Is(e, errPanic) || errors.Is(e, ErrUnavailable) {
+				g.warn(ctx, "could not settle after a panic", r.ID, e)
+			}
+		}
+	}()
+	err = fn(run)
+	returned = true
+	return nil, g.finish(ctx, run, err, result)
+}
+
+var errPanic = errors.New("panic")
+
+// acquire claims for a run, and waits for a duplicate that is under way as long
+// as the options say. It returns when the ask was sent that was answered.
+func (g *Guard) acquire(ctx context.Context, r Request, run *run) (sent time.Time, err error) {
+	start := time.Now()
+	for {
+		sent = time.Now()
+		run.ask[0] = Ask{Request: r, Nonce: newNonce()}
+		if run.claim, err = g.claimOne(ctx, run.ask[:], false); err != nil {
+			return sent, err
+		}
+		c := &run.claim
+		if c.State == Acquired || c.State == Done {
+			return sent, nil
+		}
+		left := g.opts.Wait - time.Since(start)
+		if c.State != InFlight || left <= 0 || g.bound {
+			return sent, &ClaimError{Claim: *c}
+		}
+		if err := pause(ctx, min(left, max(c.Left, 50*time.Millisecond), time.Second)); err != nil {
+			return sent, fmt.Errorf("%w while waiting: %w", &ClaimError{Claim: *c}, err)
+		}
+	}
+}
+
+// finish settles a run by what fn returned, and says what Do returns.
+func (g *Guard) finish(ctx context.Context, run *run, fnErr error, result *[]byte) error {
+	switch {
+	case fnErr == nil && result != nil:
+		run.settlement[0] = run.claim.Complete(*result)
+	case fnErr == nil:
+		run.settlement[0] = run.claim.Complete(nil)
+	case g.opts.OnLapse == Hold && !errors.As(fnErr, new(*notDone)):
+		run.settlement[0] = run.claim.Hold()
+	default:
+		run.settlement[0] = run.claim.Release()
+	}
+	errs := g.settle(ctx, run.settlement[:])
+	if !g.bound {
+		g.leases.remove(run)
+	}
+	if errs == nil || errs[0] == nil {
+		return fnErr
+	}
+	err := errs[0]
+	switch {
+	case fnErr == nil && errors.Is(err, ErrStale):
+		g.warn(ctx, "an effect ran after its lease was lost; it may have happened more than once", run.claim.ID, err)
+		return fmt.Errorf("dedup: the effect ran, but its lease was lost meanwhile: it may have happened more than once: %w", err)
+	case fnErr == nil:
+		g.warn(ctx, "an effect ran, but its completion is not known to be recorded", run.claim.ID, err)
+		return fmt.Errorf("dedup: the effect ran, but its completion is not known to be recorded: %w", err)
+	case g.bound:
+		return fnErr // the transaction failed with it, and its rollback is the release
+	}
+	return errors.Join(fnErr, err)
+}
+
+// encode makes the result that duplicates will decode.
+func encode(value any, most int) ([]byte, error) {
+	result, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrResult, err)
+	}
+	if len(result) > most {
+		return nil, &ResultSizeError{Size: len(result), Limit: most}
+	}
+	return result, nil
+}

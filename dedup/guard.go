@@ -1,0 +1,275 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Claim asks whether the caller may run the effect of the message, and says so
+// in Claim.State; see [State] for the five answers. An acquired claim is the
+// caller's to settle: [Guard.Settle] with Complete, Release, Hold, or Extend
+// before Left has passed. [Guard.Do] does all of that.
+//
+// A fingerprint that differs from the stored one is answered Conflict. When
+// either is zero, nothing is compared.
+//
+// The error is [ErrInvalid] for a bad request, the context's error, or
+// [ErrUnavailable] when the store gave no answer; it is never to be read as
+// Acquired. The claim may have been granted all the same: ask again, and the
+// answer is Acquired, or InFlight until the lease has lapsed. A caller that gives
+// up while the store works loses nothing: what it would have been granted is
+// released.
+func (g *Guard) Claim(ctx context.Context, r Request) (Claim, error) {
+	if err := r.validate(); err != nil {
+		return Claim{}, err
+	}
+	var asks [1]Ask
+	asks[0] = Ask{Request: r, Nonce: newNonce()}
+	return g.claimOne(ctx, asks[:], false)
+}
+
+// ClaimBatch claims many messages in as few round trips as the store needs. The
+// claims stand in the order of the requests; each has its own answer, and one
+// whose Err is set has none: [Guard.Claim] says what that means. An invalid
+// request fails the call before anything is sent. A message that stands in the
+// batch twice is answered in order: Acquired, then InFlight.
+func (g *Guard) ClaimBatch(ctx context.Context, rs []Request) ([]Claim, error) {
+	asks := make([]Ask, len(rs))
+	for i, r := range rs {
+		if err := r.validate(); err != nil {
+			return nil, fmt.Errorf("request %d of %d: %w", i+1, len(rs), err)
+		}
+		asks[i] = Ask{Request: r, Nonce: newNonce()}
+	}
+	return g.claimMany(ctx, asks, false)
+}
+
+// FirstSeen says for each ID whether it has not been seen before, and marks it
+// as done in the same step: the classic SET NX EX. It is for effects that may be
+// lost but not repeated, because a caller that dies between this call and its
+// effect has marked an effect that never happened; where that matters use
+// [Guard.Do]. An ID that another owner holds counts as seen.
+//
+// With an error, an ID that is reported as first is the caller's; of the others
+// nothing is known, and a repeated call may report them as seen although the
+// lost one marked them.
+func (g *Guard) FirstSeen(ctx context.Context, ids ...string) ([]bool, error) {
+	asks := make([]Ask, len(ids))
+	for i, id := range ids {
+		r := Request{ID: id}
+		if err := r.validate(); err != nil {
+			return nil, fmt.Errorf("ID %d of %d: %w", i+1, len(ids), err)
+		}
+		asks[i] = Ask{Request: r, Nonce: newNonce()}
+	}
+	first := make([]bool, len(ids))
+	var claims []Claim
+	var err error
+	if len(asks) == 1 {
+		var c Claim
+		c, err = g.claimOne(ctx, asks, true)
+		claims = []Claim{c}
+	} else {
+		claims, err = g.claimMany(ctx, asks, true)
+	}
+	for i, c := range claims {
+		first[i] = c.State == Acquired
+		if c.Err != nil && err == nil {
+			err = c.Err
+		}
+	}
+	return first, err
+}
+
+// Settle says what became of claims: c.Complete(result), c.Release(), c.Hold(),
+// or c.Extend(d). It ignores the cancellation of ctx, because a settlement that
+// is not sent leaves the message in flight until its lease lapses, and tries
+// again for up to Options.SettleTimeout when the store does not answer.
+//
+// The error joins one [*SettleError] for each settlement that failed, with
+// [ErrStale] when the claim was no longer the caller's, or [ErrUnavailable] when
+// it is not known whether the settlement was applied; repeating it is safe.
+// [*ResultSizeError] and [ErrInvalid] are returned before anything is sent.
+func (g *Guard) Settle(ctx context.Context, s ...Settlement) error {
+	for i := range s {
+		if err := s[i].validate(g.opts.ResultSize); err != nil {
+			return &SettleError{Index: i, Err: err}
+		}
+	}
+	errs := g.settle(ctx, s)
+	var failed []error
+	for i, err := range errs {
+		if err != nil {
+			failed = append(failed, &SettleError{Index: i, Err: err})
+		}
+	}
+	if len(failed) == 1 {
+		return failed[0]
+	}
+	return errors.Join(failed...)
+}
+
+// Held lists at most n claims that are Unknown, ordered by ID, beginning behind
+// the ID after; the empty string begins at the first. Find out what happened to
+// each, then settle it: c.Complete(nil) or c.Release(). A settlement advances
+// the record, so an owner that was only slow, and settles later, is told.
+func (g *Guard) Held(ctx context.Context, after string, n int) ([]Claim, error) {
+	if n < 1 || n > maxPage {
+		return nil, invalid("page of %d, not 1 to %d", n, maxPage)
+	}
+	claims, err := g.store.Held(ctx, g.opts.Scope, after, n)
+	if err != nil {
+		return nil, unavailable(ctx, "list held claims", err)
+	}
+	return claims, nil
+}
+
+// HeldStats counts the claims that are Unknown, at most most of them, and
+// returns the age of the oldest it counted.
+func (g *Guard) HeldStats(ctx context.Context, most int) (n int, oldest time.Duration, err error) {
+	after := ""
+	for n < most {
+		page, err := g.Held(ctx, after, min(maxPage, most-n))
+		if err != nil || len(page) == 0 {
+			return n, oldest, err
+		}
+		for _, c := range page {
+			oldest = max(oldest, c.Age)
+		}
+		n += len(page)
+		after = page[len(page)-1].ID
+	}
+	return n, oldest, nil
+}
+
+const maxPage = 1000
+
+// Forget erases IDs with their results and fingerprints, for a person's right to
+// be forgotten. Their owners, if any, are stale from then on. It also forgets
+// that the effect has happened: a forgotten ID is new, and a late duplicate of it
+// runs the effect again.
+func (g *Guard) Forget(ctx context.Context, ids ...string) error {
+	s := make([]Settlement, len(ids))
+	for i, id := range ids {
+		s[i] = Settlement{Kind: KindForget, ID: id}
+	}
+	return g.Settle(ctx, s...)
+}
+
+// claimOne asks for one ID and counts the answer.
+func (g *Guard) claimOne(ctx context.Context, asks []Ask, complete bool) (Claim, error) {
+	var c Claim
+	var err error
+	switch {
+	case g.bound || g.local:
+		var claims []Claim
+		if claims, err = g.store.Claim(ctx, g.params(complete), asks); err == nil {
+			c = claims[0]
+		}
+	case complete:
+		c, err = g.firsts.Do(ctx, asks[0])
+	default:
+		c, err = g.claims.Do(ctx, asks[0])
+	}
+	if err == nil {
+		err = c.Err
+	}
+	if err != nil {
+		g.counts.errors.Add(1)
+		c = Claim{ID: asks[0].ID}
+		c.Err = unavailable(ctx, "claim "+short(c.ID), err)
+		return c, c.Err
+	}
+	g.counted(ctx, c)
+	return c, nil
+}
+
+// claimMany asks for a batch and counts the answers.
+func (g *Guard) claimMany(ctx context.Context, asks []Ask, complete bool) ([]Claim, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, unavailable(ctx, "claim", err)
+	}
+	if len(asks) == 0 {
+		return nil, nil
+	}
+	var claims []Claim
+	var err error
+	if g.bound || g.local {
+		claims, err = g.store.Claim(ctx, g.params(complete), asks)
+	} else {
+		claims, err = g.ask(ctx, g.params(complete), asks)
+		if gone := ctx.Err(); gone != nil && len(unanswered(asks, claims, err)) > 0 && !complete {
+			go g.undo(asks, claims)
+			err = gone
+		}
+	}
+	if err != nil {
+		g.counts.errors.Add(1)
+		return nil, unavailable(ctx, fmt.Sprintf("claim of %d IDs", len(asks)), err)
+	}
+	for i := range claims {
+		if c := &claims[i]; c.Err != nil {
+			g.counts.errors.Add(1)
+			*c = Claim{ID: c.ID, Err: unavailable(ctx, "claim "+short(c.ID), c.Err)}
+		} else {
+			g.counted(ctx, *c)
+		}
+	}
+	return claims, nil
+}
+
+// settle sends settlements, on a context of its own, until they are answered or
+// the timeout ends. It returns one error for each, or nil when all were applied.
+func (g *Guard) settle(ctx context.Context, s []Settlement) []error {
+	var errs []error
+	var err error
+	switch {
+	case len(s) == 0:
+		return nil
+	case g.local:
+		errs, err = g.store.Settle(context.Background(), g.params(false), s)
+	case g.bound:
+		errs, err = g.store.Settle(ctx, g.params(false), s)
+	case len(s) == 1:
+		err, lost := g.settles.Do(context.WithoutCancel(ctx), s[0])
+		if lost != nil {
+			err = lost
+		}
+		errs = []error{err}
+	default:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.opts.SettleTimeout)
+		defer cancel()
+		errs, err = g.settleUntil(ctx, s)
+	}
+	for i := range s {
+		if err != nil {
+			if errs == nil {
+				errs = make([]error, len(s))
+			}
+			errs[i] = err
+		}
+		var e error
+		if errs != nil {
+			e = errs[i]
+		}
+		if e != nil && !errors.Is(e, ErrStale) {
+			g.counts.errors.Add(1)
+			errs[i] = unavailable(ctx, s[i].Kind.String()+" "+short(s[i].ID), e)
+		} else if e != nil {
+			errs[i] = fmt.Errorf("%s %s: %w; nothing was changed", s[i].Kind, short(s[i].ID), e)
+		}
+		g.settled(ctx, s[i], e)
+	}
+	return errs
+}
+
+func newNonce() (n [16]byte) {
+	a, b := rand.Uint64(), rand.Uint64() // ChaCha8, seeded by the system: unique, not secret
+	for i := range 8 {
+		n[i], n[8+i] = byte(a>>(8*i)), byte(b>>(8*i))
+	}
+	return n
+}

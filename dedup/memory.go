@@ -1,0 +1,266 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Memory is a [Store] in the memory of this process. Nothing of it survives the
+// process and no other process sees it: it is for tests, for examples, for
+// services of one process whose duplicates arrive within its lifetime, and as
+// the private standby of a [Failover].
+//
+// It keeps a 128-bit keyed hash in place of the ID, so two IDs are taken for one
+// with a probability of about n²/2¹²⁹ for n IDs. IDs under the policy Hold are
+// kept whole, because [Guard.Held] lists them.
+//
+// An expired record is dropped when its ID is claimed again; besides, every
+// claim of a new ID looks at two other records and drops those that have
+// expired, so clearing never stalls a caller. [Memory.Sweep] does the same at
+// will. It is safe for concurrent use.
+type Memory struct {
+	start  time.Time // now is measured from here, so a clock that is set changes nothing
+	seeds  seeds
+	limit  atomic.Int64
+	count  atomic.Int64
+	shards [64]shard
+	next   atomic.Uint32 // the shard where the next Sweep goes on
+}
+
+// DefaultLimit is how many IDs a [Memory] holds at most until SetLimit says
+// otherwise: about one gigabyte.
+const DefaultLimit = 10_000_000
+
+// ErrFull is what a [Memory] or a [Failover] answers for an ID it has no room
+// for. Nothing was claimed and nothing was dropped to make room.
+var ErrFull = errors.New("dedup: no room for another ID")
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	m := &Memory{start: time.Now(), seeds: newSeeds()}
+	m.limit.Store(DefaultLimit)
+	for i := range m.shards {
+		m.shards[i].init()
+	}
+	return m
+}
+
+// SetLimit sets how many IDs the store holds at most; a claim of a new ID beyond
+// them is answered with [ErrFull]. Zero means [DefaultLimit].
+func (m *Memory) SetLimit(n int) {
+	if n <= 0 {
+		n = DefaultLimit
+	}
+	m.limit.Store(int64(n))
+}
+
+// Len returns how many IDs the store holds, expired ones that were not dropped
+// yet included.
+func (m *Memory) Len() int { return int(m.count.Load()) }
+
+// Claim implements [Store].
+func (m *Memory) Claim(ctx context.Context, p Params, asks []Ask) ([]Claim, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	claims := make([]Claim, len(asks))
+	for i := range asks {
+		k := m.seeds.key(p.Scope, asks[i].ID)
+		s := m.shard(k)
+		s.mu.Lock()
+		claims[i] = m.claim(s, k, m.now(), p, &asks[i])
+		s.mu.Unlock()
+	}
+	return claims, nil
+}
+
+// claim is the six rules of [Store.Claim], in their order. The shard is locked.
+func (m *Memory) claim(s *shard, k key, now int64, p Params, a *Ask) Claim {
+	r := s.find(k)
+	if r == nil || r.expired(now) { // rule 1
+		return m.first(s, k, r, now, p, a)
+	}
+	x := s.extras[k]
+	c := Claim{ID: a.ID, Attempt: int(r.attempt)}
+	if x != nil && x.fingerprint != a.Fingerprint && x.fingerprint != zero && a.Fingerprint != zero { // rule 2
+		c.State = Conflict
+		return c
+	}
+	switch sameAsk := r.nonce == a.Nonce; {
+	case r.state == done && p.Complete && sameAsk: // rule 3
+		c.State, c.Token = Acquired, r.token
+	case r.state == done:
+		c.State, c.Age = Done, micros(now-r.since)
+		c.Result = x.copyResult()
+	case r.unknown(now): // rule 4
+		c.State, c.Token, c.Age = Unknown, r.token, micros(now-r.since)
+	case r.state == claimed && now < r.until && sameAsk: // rule 5
+		c.State, c.Token, c.Left = Acquired, r.token, micros(r.until-now)
+	case r.state == claimed && now < r.until:
+		c.State, c.Left, c.Age = InFlight, micros(r.until-now), micros(now-r.since)
+	case r.state == released && sameAsk: // rule 6
+		c.State = InFlight
+	default:
+		return m.grant(s, k, r, now, p, a)
+	}
+	return c
+}
+
+// first grants an ID that has no record, or one whose retention has passed: r is
+// nil or that record, whose token the new one must exceed.
+func (m *Memory) first(s *shard, k key, r *record, now int64, p Params, a *Ask) Claim {
+	if r == nil {
+		if m.count.Load() >= m.limit.Load() {
+			return Claim{ID: a.ID, Err: ErrFull}
+		}
+		r = s.add(k)
+		m.count.Add(1 - int64(s.dropExpired(now, 2)))
+	}
+	delete(s.extras, k)
+	r.attempt = 0
+	return m.grant(s, k, r, now, p, a)
+}
+
+// grant makes the ask the owner of the record.
+func (m *Memory) grant(s *shard, k key, r *record, now int64, p Params, a *Ask) Claim {
+	r.token = max(r.token+1, uint64(now))
+	r.attempt++
+	r.nonce = a.Nonce
+	r.since = now
+	r.hold = p.OnLapse == Hold && !p.Complete
+	r.state, r.until = claimed, now+p.Lease.Microseconds()
+	r.expires = now + p.Retention.Microseconds()
+	c := Claim{State: Acquired, ID: a.ID, Token: r.token, Attempt: int(r.attempt), Left: p.Lease}
+	if p.Complete {
+		r.state, c.Left = done, 0
+	}
+	if a.Fingerprint != zero {
+		s.extra(k).fingerprint = a.Fingerprint
+	}
+	if r.hold {
+		s.extra(k).list(p.Scope, a.ID)
+	}
+	return c
+}
+
+// Settle implements [Store].
+func (m *Memory) Settle(ctx context.Context, p Params, settlements []Settlement) ([]error, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for i := range settlements {
+		k := m.seeds.key(p.Scope, settlements[i].ID)
+		s := m.shard(k)
+		s.mu.Lock()
+		err := m.settle(s, k, m.now(), p, &settlements[i])
+		s.mu.Unlock()
+		if err != nil {
+			if errs == nil {
+				errs = make([]error, len(settlements))
+			}
+			errs[i] = err
+		}
+	}
+	return errs, nil
+}
+
+// settle is the rules of [Store.Settle]. The shard is locked.
+func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) error {
+	r := s.find(k)
+	if t.Kind == KindForget {
+		if r != nil {
+			s.remove(k)
+			m.count.Add(-1)
+		}
+		return nil
+	}
+	if r == nil || r.expired(now) || r.token != t.Token {
+		return ErrStale
+	}
+	open := r.state == claimed || r.state == held
+	switch {
+	case t.Kind == KindComplete && open:
+		r.state, r.since, r.expires, r.hold = done, now, now+p.Retention.Microseconds(), false
+		s.unlist(k)
+		if len(t.Result) > 0 {
+			s.extra(k).result = slices.Clone(t.Result)
+		}
+	case t.Kind == KindRelease && open:
+		r.state, r.since, r.expires, r.hold = released, now, now+p.Retention.Microseconds(), false
+		s.unlist(k)
+	case t.Kind == KindHold && open:
+		r.state = held
+		s.extra(k).list(p.Scope, t.ID)
+	case t.Kind == KindExtend && r.state == claimed:
+		r.until = now + t.Lease.Microseconds()
+		r.expires = now + p.Retention.Microseconds()
+	case t.Kind == KindComplete && r.state == done, t.Kind == KindRelease && r.state == released:
+		// Applied before.
+	default:
+		return ErrStale
+	}
+	return nil
+}
+
+// Held implements [Store]. It looks at every record that has something beside
+// it (a result, a fingerprint, the policy Hold) and at no other.
+func (m *Memory) Held(ctx context.Context, scope, after string, n int) ([]Claim, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var claims []Claim
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		now := m.now()
+		for k, x := range s.extras {
+			r := s.find(k)
+			if x.scope == scope && x.id > after && r.unknown(now) {
+				claims = append(claims, Claim{State: Unknown, ID: x.id, Token: r.token,
+					Attempt: int(r.attempt), Age: micros(now - r.since)})
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(claims, func(a, b Claim) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return claims[:min(n, len(claims))], nil
+}
+
+// Sweep drops expired records among at most n that it looks at, and returns how
+// many it dropped. It goes on where the last call stopped.
+func (m *Memory) Sweep(ctx context.Context, n int) (dropped int, err error) {
+	if n < 1 {
+		return 0, fmt.Errorf("dedup: sweep of %d records: %w", n, ErrInvalid)
+	}
+	for range m.shards {
+		if err := ctx.Err(); err != nil || n <= 0 {
+			return dropped, err
+		}
+		s := &m.shards[m.next.Add(1)%uint32(len(m.shards))]
+		s.mu.Lock()
+		looked := min(n, len(s.index))
+		d := s.dropExpired(m.now(), looked)
+		s.mu.Unlock()
+		m.count.Add(-int64(d))
+		dropped, n = dropped+d, n-looked
+	}
+	return dropped, nil
+}
+
+func (m *Memory) now() int64 {
+	return m.start.UnixMicro() + time.Since(m.start).Microseconds()
+}
+
+func (m *Memory) shard(k key) *shard { return &m.shards[k[0]%uint64(len(m.shards))] }
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
