@@ -128,7 +128,7 @@ func New(s Store, opts *Options) (*Guard, error) {
 		return nil, err
 	}
 	g := &Guard{core: &core{opts: o}, store: s}
-	_, g.local = s.(*Memory)
+	g.memory, _ = s.(*Memory)
 	g.leases.guard = g
 	g.claims = merge.Merger[Ask, Claim]{Call: g.mergedClaim(false), Orphan: g.orphan}
 	g.firsts = merge.Merger[Ask, Claim]{Call: g.mergedClaim(true)}
@@ -148,7 +148,7 @@ func (g *Guard) With(s Store) *Guard {
 // core is what a guard and its views share.
 type core struct {
 	opts    Options
-	local   bool // the store is a Memory: no I/O to join, to repeat or to time out
+	memory  *Memory // the store, if it is one: no I/O to join, to repeat or to time out
 	counts  counts
 	leases  leases
 	claims  merge.Merger[Ask, Claim]

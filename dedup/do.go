@@ -101,7 +101,6 @@ type run struct {
 	context.Context // cancelled when the lease is lost
 	cancel          context.CancelCauseFunc
 	claim           Claim
-	ask             [1]Ask
 	settlement      [1]Settlement
 	held            lease
 }
@@ -154,8 +153,8 @@ func (g *Guard) acquire(ctx context.Context, r Request, run *run) (sent time.Tim
 	start := time.Now()
 	for {
 		sent = time.Now()
-		run.ask[0] = Ask{Request: r, Nonce: newNonce()}
-		if run.claim, err = g.claimOne(ctx, run.ask[:], false); err != nil {
+		ask := Ask{Request: r, Nonce: newNonce()}
+		if run.claim, err = g.claimOne(ctx, &ask, false); err != nil {
 			return sent, err
 		}
 		c := &run.claim

@@ -26,9 +26,7 @@ func (g *Guard) Claim(ctx context.Context, r Request) (Claim, error) {
 	if err := r.validate(); err != nil {
 		return Claim{}, err
 	}
-	var asks [1]Ask
-	asks[0] = Ask{Request: r, Nonce: newNonce()}
-	return g.claimOne(ctx, asks[:], false)
+	return g.claimOne(ctx, &Ask{Request: r, Nonce: newNonce()}, false)
 }
 
 // ClaimBatch claims many messages in as few round trips as the store needs. The
@@ -70,7 +68,7 @@ func (g *Guard) FirstSeen(ctx context.Context, ids ...string) ([]bool, error) {
 	var err error
 	if len(asks) == 1 {
 		var c Claim
-		c, err = g.claimOne(ctx, asks, true)
+		c, err = g.claimOne(ctx, &asks[0], true)
 		claims = []Claim{c}
 	} else {
 		claims, err = g.claimMany(ctx, asks, true)
@@ -160,26 +158,30 @@ func (g *Guard) Forget(ctx context.Context, ids ...string) error {
 }
 
 // claimOne asks for one ID and counts the answer.
-func (g *Guard) claimOne(ctx context.Context, asks []Ask, complete bool) (Claim, error) {
+func (g *Guard) claimOne(ctx context.Context, a *Ask, complete bool) (Claim, error) {
 	var c Claim
 	var err error
 	switch {
-	case g.bound || g.local:
+	case g.bound:
 		var claims []Claim
-		if claims, err = g.store.Claim(ctx, g.params(complete), asks); err == nil {
+		if claims, err = g.store.Claim(ctx, g.params(complete), []Ask{*a}); err == nil {
 			c = claims[0]
 		}
+	case g.memory != nil:
+		if err = ctx.Err(); err == nil {
+			c = g.memory.claimOne(g.params(complete), a)
+		}
 	case complete:
-		c, err = g.firsts.Do(ctx, asks[0])
+		c, err = g.firsts.Do(ctx, *a)
 	default:
-		c, err = g.claims.Do(ctx, asks[0])
+		c, err = g.claims.Do(ctx, *a)
 	}
 	if err == nil {
 		err = c.Err
 	}
 	if err != nil {
 		g.counts.errors.Add(1)
-		c = Claim{ID: asks[0].ID}
+		c = Claim{ID: a.ID}
 		c.Err = unavailable(ctx, "claim "+short(c.ID), err)
 		return c, c.Err
 	}
@@ -197,7 +199,7 @@ func (g *Guard) claimMany(ctx context.Context, asks []Ask, complete bool) ([]Cla
 	}
 	var claims []Claim
 	var err error
-	if g.bound || g.local {
+	if g.bound || g.memory != nil {
 		claims, err = g.store.Claim(ctx, g.params(complete), asks)
 	} else {
 		claims, err = g.ask(ctx, g.params(complete), asks)
@@ -229,10 +231,10 @@ func (g *Guard) settle(ctx context.Context, s []Settlement) []error {
 	switch {
 	case len(s) == 0:
 		return nil
-	case g.local:
-		errs, err = g.store.Settle(context.Background(), g.params(false), s)
 	case g.bound:
 		errs, err = g.store.Settle(ctx, g.params(false), s)
+	case g.memory != nil:
+		errs, err = g.memory.Settle(context.Background(), g.params(false), s)
 	case len(s) == 1:
 		err, lost := g.settles.Do(context.WithoutCancel(ctx), s[0])
 		if lost != nil {

@@ -19,15 +19,17 @@ import (
 // kept whole, because [Guard.Held] lists them.
 //
 // An expired record is dropped when its ID is claimed again; besides, every
-// claim of a new ID looks at two other records and drops those that have
-// expired, so clearing never stalls a caller. [Memory.Sweep] does the same at
-// will. It is safe for concurrent use.
+// claim of a new ID looks at a few other records, at most 256, and drops those
+// that have expired, so clearing never stalls a caller. [Memory.Sweep] does the
+// same at will. What was dropped makes room for new IDs; the memory itself is
+// kept. It is safe for concurrent use.
 type Memory struct {
 	start  time.Time // now is measured from here, so a clock that is set changes nothing
+	micros int64     // start in microseconds since 1970
 	seeds  seeds
 	limit  atomic.Int64
 	count  atomic.Int64
-	shards [64]shard
+	shards [256]shard
 	next   atomic.Uint32 // the shard where the next Sweep goes on
 }
 
@@ -41,11 +43,9 @@ var ErrFull = errors.New("dedup: no room for another ID")
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
-	m := &Memory{start: time.Now(), seeds: newSeeds()}
+	now := time.Now()
+	m := &Memory{start: now, micros: now.UnixMicro(), seeds: newSeeds()}
 	m.limit.Store(DefaultLimit)
-	for i := range m.shards {
-		m.shards[i].init()
-	}
 	return m
 }
 
@@ -69,22 +69,26 @@ func (m *Memory) Claim(ctx context.Context, p Params, asks []Ask) ([]Claim, erro
 	}
 	claims := make([]Claim, len(asks))
 	for i := range asks {
-		k := m.seeds.key(p.Scope, asks[i].ID)
-		s := m.shard(k)
-		s.mu.Lock()
-		claims[i] = m.claim(s, k, m.now(), p, &asks[i])
-		s.mu.Unlock()
+		claims[i] = m.claimOne(p, &asks[i])
 	}
 	return claims, nil
 }
 
+func (m *Memory) claimOne(p Params, a *Ask) Claim {
+	k := m.seeds.key(p.Scope, a.ID)
+	s := m.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.claim(s, k, m.now(), p, a)
+}
+
 // claim is the six rules of [Store.Claim], in their order. The shard is locked.
 func (m *Memory) claim(s *shard, k key, now int64, p Params, a *Ask) Claim {
-	r := s.find(k)
+	r, place := s.find(k)
 	if r == nil || r.expired(now) { // rule 1
-		return m.first(s, k, r, now, p, a)
+		return m.first(s, k, now, p, a)
 	}
-	x := s.extras[k]
+	x := s.extras[place]
 	c := Claim{ID: a.ID, Attempt: int(r.attempt)}
 	if x != nil && x.fingerprint != a.Fingerprint && x.fingerprint != zero && a.Fingerprint != zero { // rule 2
 		c.State = Conflict
@@ -105,28 +109,29 @@ func (m *Memory) claim(s *shard, k key, now int64, p Params, a *Ask) Claim {
 	case r.state == released && sameAsk: // rule 6
 		c.State = InFlight
 	default:
-		return m.grant(s, k, r, now, p, a)
+		return m.grant(s, r, place, now, p, a)
 	}
 	return c
 }
 
-// first grants an ID that has no record, or one whose retention has passed: r is
-// nil or that record, whose token the new one must exceed.
-func (m *Memory) first(s *shard, k key, r *record, now int64, p Params, a *Ask) Claim {
+// first grants an ID that has no record, or one whose retention has passed and
+// whose token the new one must exceed.
+func (m *Memory) first(s *shard, k key, now int64, p Params, a *Ask) Claim {
+	r, place := s.find(k)
 	if r == nil {
 		if m.count.Load() >= m.limit.Load() {
 			return Claim{ID: a.ID, Err: ErrFull}
 		}
-		r = s.add(k)
-		m.count.Add(1 - int64(s.dropExpired(now, 2)))
+		m.count.Add(1 - int64(s.dropExpired(now, 2, 256)))
+		r, place = s.add(k)
 	}
-	delete(s.extras, k)
+	delete(s.extras, place)
 	r.attempt = 0
-	return m.grant(s, k, r, now, p, a)
+	return m.grant(s, r, place, now, p, a)
 }
 
 // grant makes the ask the owner of the record.
-func (m *Memory) grant(s *shard, k key, r *record, now int64, p Params, a *Ask) Claim {
+func (m *Memory) grant(s *shard, r *record, place uint32, now int64, p Params, a *Ask) Claim {
 	r.token = max(r.token+1, uint64(now))
 	r.attempt++
 	r.nonce = a.Nonce
@@ -139,10 +144,10 @@ func (m *Memory) grant(s *shard, k key, r *record, now int64, p Params, a *Ask) 
 		r.state, c.Left = done, 0
 	}
 	if a.Fingerprint != zero {
-		s.extra(k).fingerprint = a.Fingerprint
+		s.extra(place).fingerprint = a.Fingerprint
 	}
 	if r.hold {
-		s.extra(k).list(p.Scope, a.ID)
+		s.extra(place).list(p.Scope, a.ID)
 	}
 	return c
 }
@@ -154,12 +159,7 @@ func (m *Memory) Settle(ctx context.Context, p Params, settlements []Settlement)
 	}
 	var errs []error
 	for i := range settlements {
-		k := m.seeds.key(p.Scope, settlements[i].ID)
-		s := m.shard(k)
-		s.mu.Lock()
-		err := m.settle(s, k, m.now(), p, &settlements[i])
-		s.mu.Unlock()
-		if err != nil {
+		if err := m.settleOne(p, &settlements[i]); err != nil {
 			if errs == nil {
 				errs = make([]error, len(settlements))
 			}
@@ -169,9 +169,17 @@ func (m *Memory) Settle(ctx context.Context, p Params, settlements []Settlement)
 	return errs, nil
 }
 
+func (m *Memory) settleOne(p Params, t *Settlement) error {
+	k := m.seeds.key(p.Scope, t.ID)
+	s := m.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.settle(s, k, m.now(), p, t)
+}
+
 // settle is the rules of [Store.Settle]. The shard is locked.
 func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) error {
-	r := s.find(k)
+	r, place := s.find(k)
 	if t.Kind == KindForget {
 		if r != nil {
 			s.remove(k)
@@ -186,16 +194,16 @@ func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) err
 	switch {
 	case t.Kind == KindComplete && open:
 		r.state, r.since, r.expires, r.hold = done, now, now+p.Retention.Microseconds(), false
-		s.unlist(k)
+		s.unlist(place)
 		if len(t.Result) > 0 {
-			s.extra(k).result = slices.Clone(t.Result)
+			s.extra(place).result = slices.Clone(t.Result)
 		}
 	case t.Kind == KindRelease && open:
 		r.state, r.since, r.expires, r.hold = released, now, now+p.Retention.Microseconds(), false
-		s.unlist(k)
+		s.unlist(place)
 	case t.Kind == KindHold && open:
 		r.state = held
-		s.extra(k).list(p.Scope, t.ID)
+		s.extra(place).list(p.Scope, t.ID)
 	case t.Kind == KindExtend && r.state == claimed:
 		r.until = now + t.Lease.Microseconds()
 		r.expires = now + p.Retention.Microseconds()
@@ -218,8 +226,8 @@ func (m *Memory) Held(ctx context.Context, scope, after string, n int) ([]Claim,
 		s := &m.shards[i]
 		s.mu.Lock()
 		now := m.now()
-		for k, x := range s.extras {
-			r := s.find(k)
+		for place, x := range s.extras {
+			r := s.at(place)
 			if x.scope == scope && x.id > after && r.unknown(now) {
 				claims = append(claims, Claim{State: Unknown, ID: x.id, Token: r.token,
 					Attempt: int(r.attempt), Age: micros(now - r.since)})
@@ -248,8 +256,8 @@ func (m *Memory) Sweep(ctx context.Context, n int) (dropped int, err error) {
 		}
 		s := &m.shards[m.next.Add(1)%uint32(len(m.shards))]
 		s.mu.Lock()
-		looked := min(n, len(s.index))
-		d := s.dropExpired(m.now(), looked)
+		looked := min(n, int(s.used))
+		d := s.dropExpired(m.now(), looked, looked)
 		s.mu.Unlock()
 		m.count.Add(-int64(d))
 		dropped, n = dropped+d, n-looked
@@ -258,7 +266,7 @@ func (m *Memory) Sweep(ctx context.Context, n int) (dropped int, err error) {
 }
 
 func (m *Memory) now() int64 {
-	return m.start.UnixMicro() + time.Since(m.start).Microseconds()
+	return m.micros + time.Since(m.start).Microseconds()
 }
 
 func (m *Memory) shard(k key) *shard { return &m.shards[k[0]%uint64(len(m.shards))] }

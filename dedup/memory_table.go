@@ -2,24 +2,25 @@ package dedup
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"sync"
 )
 
-// A shard is a table of records. The map holds no pointers and the records lie
-// in pages, so a million IDs cost the garbage collector little and no single
-// call has to move them all when the table grows. What few records need (a
+// A shard is a table of records. The records lie in pages without pointers and
+// never move, so a million IDs cost the garbage collector little and no call has
+// to wait until a large table has been copied. What few records need (a
 // fingerprint, a result, the ID itself) lies beside the table.
 type shard struct {
 	mu     sync.Mutex
-	index  map[key]uint32 // place of a record in pages
+	slots  []slot // where records lie: open addressing with linear probing
 	pages  []*[pageSize]record
-	free   []uint32
-	used   uint32 // places handed out so far
-	cursor uint32 // the place dropExpired looks at next
-	extras map[key]*extra
+	free   []uint32 // places without a record
+	used   uint32   // places handed out so far
+	cursor uint32   // the place that dropExpired looks at next
+	extras map[uint32]*extra
 }
 
-const pageSize = 256
+const pageSize = 64
 
 // A key stands for a scope and an ID.
 type key [2]uint64
@@ -71,70 +72,80 @@ func (x *extra) copyResult() []byte {
 	return append([]byte{}, x.result...)
 }
 
-func (s *shard) init() {
-	s.index = make(map[key]uint32)
-	s.extras = make(map[key]*extra)
-}
-
-func (s *shard) find(k key) *record {
-	if i, ok := s.index[k]; ok {
-		return s.at(i)
+// find returns the record of k and its place, or nil.
+func (s *shard) find(k key) (*record, uint32) {
+	if i, ok := s.slot(k); ok {
+		place := s.slots[i].place()
+		return s.at(place), place
 	}
-	return nil
+	return nil, 0
 }
 
-func (s *shard) at(i uint32) *record { return &s.pages[i/pageSize][i%pageSize] }
+func (s *shard) at(place uint32) *record { return &s.pages[place/pageSize][place%pageSize] }
+
+func (s *shard) len() int { return int(s.used) - len(s.free) }
 
 // add makes an empty record for a key that has none.
-func (s *shard) add(k key) *record {
-	var i uint32
+func (s *shard) add(k key) (*record, uint32) {
+	var place uint32
 	if n := len(s.free); n > 0 {
-		i, s.free = s.free[n-1], s.free[:n-1]
+		place, s.free = s.free[n-1], s.free[:n-1]
 	} else {
-		i = s.used
+		place = s.used
 		s.used++
-		if int(i/pageSize) == len(s.pages) {
+		if int(place/pageSize) == len(s.pages) {
 			s.pages = append(s.pages, new([pageSize]record))
 		}
 	}
-	s.index[k] = i
-	r := s.at(i)
-	*r = record{key: k}
-	return r
+	if 4*s.len() > 3*len(s.slots) {
+		s.grow()
+	}
+	s.put(makeSlot(k, place))
+	r := s.at(place)
+	r.key = k
+	return r, place
 }
 
 func (s *shard) remove(k key) {
-	i := s.index[k]
-	*s.at(i) = record{}
-	s.free = append(s.free, i)
-	delete(s.index, k)
-	delete(s.extras, k)
+	i, ok := s.slot(k)
+	if !ok {
+		return
+	}
+	place := s.slots[i].place()
+	*s.at(place) = record{}
+	s.free = append(s.free, place)
+	delete(s.extras, place)
+	s.vacate(i)
 }
 
-// extra returns what lies beside the record of k, and makes it if need be.
-func (s *shard) extra(k key) *extra {
-	x := s.extras[k]
+// extra returns what lies beside a record, and makes it if need be.
+func (s *shard) extra(place uint32) *extra {
+	x := s.extras[place]
 	if x == nil {
 		x = new(extra)
-		s.extras[k] = x
+		if s.extras == nil {
+			s.extras = make(map[uint32]*extra)
+		}
+		s.extras[place] = x
 	}
 	return x
 }
 
-// unlist takes the record off the list of Held.
-func (s *shard) unlist(k key) {
-	if x := s.extras[k]; x != nil {
+// unlist takes a record off the list of Held.
+func (s *shard) unlist(place uint32) {
+	if x := s.extras[place]; x != nil {
 		x.list("", "")
 		if x.fingerprint == zero && x.result == nil {
-			delete(s.extras, k)
+			delete(s.extras, place)
 		}
 	}
 }
 
-// dropExpired looks at the next n places and removes the records that have
-// expired there.
-func (s *shard) dropExpired(now int64, n int) (dropped int) {
-	for range min(n, int(s.used)) {
+// dropExpired looks at the next places and removes the records that have expired
+// there. It looks at n places, and at one more for each that it could remove, up
+// to most.
+func (s *shard) dropExpired(now int64, n, most int) (dropped int) {
+	for looked := 0; looked < min(n+dropped, most, int(s.used)); looked++ {
 		s.cursor = (s.cursor + 1) % s.used
 		if r := s.at(s.cursor); r.state != absent && r.expired(now) {
 			s.remove(r.key)
@@ -144,21 +155,73 @@ func (s *shard) dropExpired(now int64, n int) (dropped int) {
 	return dropped
 }
 
+// A slot is empty, or holds 32 bits of a key's hash and the place of its record
+// plus one. Those bits give the slot where a search begins, so that the records
+// themselves are touched only for a likely match.
+type slot uint64
+
+func makeSlot(k key, place uint32) slot { return slot(k[1]<<32) | slot(place+1) }
+
+func (t slot) place() uint32 { return uint32(t) - 1 }
+func (t slot) bits() uint32  { return uint32(t >> 32) }
+
+// slot returns the place in slots of a key.
+func (s *shard) slot(k key) (int, bool) {
+	if len(s.slots) == 0 {
+		return 0, false
+	}
+	mask, b := len(s.slots)-1, uint32(k[1])
+	for i := int(b) & mask; s.slots[i] != 0; i = (i + 1) & mask {
+		if s.slots[i].bits() == b && s.at(s.slots[i].place()).key == k {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// put fills the first empty slot from where the search for it begins.
+func (s *shard) put(t slot) {
+	mask := len(s.slots) - 1
+	i := int(t.bits()) & mask
+	for s.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	s.slots[i] = t
+}
+
+// vacate empties a slot and moves up those behind it that a search would no
+// longer reach.
+func (s *shard) vacate(i int) {
+	mask := len(s.slots) - 1
+	s.slots[i] = 0
+	for j := (i + 1) & mask; s.slots[j] != 0; j = (j + 1) & mask {
+		begin := int(s.slots[j].bits()) & mask
+		if (j-begin)&mask >= (j-i)&mask { // the search from begin passes i
+			s.slots[i], s.slots[j] = s.slots[j], 0
+			i = j
+		}
+	}
+}
+
+func (s *shard) grow() {
+	old := s.slots
+	s.slots = make([]slot, max(16, 2*len(old)))
+	for _, t := range old {
+		if t != 0 {
+			s.put(t)
+		}
+	}
+}
+
 // seeds key the hash that stands for an ID: two 64-bit hashes with seeds that
 // are drawn anew in every process.
 type seeds [2]maphash.Seed
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-func (s *seeds) key(scope, id string) key {
-	return key{s.hash(0, scope, id), s.hash(1, scope, id)}
-}
-
-func (s *seeds) hash(i int, scope, id string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(s[i])
-	h.WriteString(scope)
-	h.WriteByte(0) // no scope and no ID has it, so the pair is told apart
-	h.WriteString(id)
-	return h.Sum64()
+func (s *seeds) key(scope, id string) (k key) {
+	for i, seed := range s {
+		k[i] = maphash.String(seed, id) ^ bits.RotateLeft64(maphash.String(seed, scope), 32)
+	}
+	return k
 }
