@@ -132,7 +132,7 @@ func (m *Memory) first(s *shard, k key, now int64, p Params, a *Ask) Claim {
 
 // grant makes the ask the owner of the record.
 func (m *Memory) grant(s *shard, r *record, place uint32, now int64, p Params, a *Ask) Claim {
-	r.token = max(r.token+1, uint64(now))
+	r.token = max(r.token+1, s.floor+1, uint64(now))
 	r.attempt++
 	r.nonce = a.Nonce
 	r.since = now

@@ -17,6 +17,7 @@ type shard struct {
 	free   []uint32 // places without a record
 	used   uint32   // places handed out so far
 	cursor uint32   // the place that dropExpired looks at next
+	floor  uint64   // the greatest token of a record that was removed
 	extras map[uint32]*extra
 }
 
@@ -112,6 +113,7 @@ func (s *shard) remove(k key) {
 		return
 	}
 	place := s.slots[i].place()
+	s.floor = max(s.floor, s.at(place).token)
 	*s.at(place) = record{}
 	s.free = append(s.free, place)
 	delete(s.extras, place)

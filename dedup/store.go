@@ -23,6 +23,9 @@ import (
 //
 // Time is the store's own. No time read by a caller decides anything.
 //
+// When its context has ended, a method returns the context's error; asking again
+// tells what was applied.
+//
 // The guard has validated the arguments: IDs are 1 to 512 bytes of UTF-8
 // without NUL, scopes match [A-Za-z0-9._-]{1,64}, durations are positive and at
 // most [MaxDuration]. A store does not retain slices after it returns, and what
@@ -64,8 +67,9 @@ type Store interface {
 	// With p.Complete, an ask that acquires also completes, with an empty result,
 	// in the same step.
 	//
-	// A record that is claimed under Hold, or held, never expires. Any other may
-	// be forgotten p.Retention after its last change, and not before.
+	// A record that is held, claimed under Hold, or claimed with a running lease
+	// never expires. Any other may be forgotten p.Retention after its last change,
+	// and not before.
 	Claim(ctx context.Context, p Params, asks []Ask) ([]Claim, error)
 
 	// Settle ends or extends claims. It returns one error per settlement, in
@@ -78,8 +82,8 @@ type Store interface {
 	//     keeps the record; hold makes it Unknown for everybody.
 	//   - Extending needs the record's token and a record that is claimed, lapsed
 	//     or not: the lease then ends Settlement.Lease from now.
-	//   - A settlement that was applied before with the same token succeeds again
-	//     and changes nothing; the first result stays.
+	//   - Completing, releasing or holding that was applied before with the same
+	//     token succeeds again and changes nothing; the first result stays.
 	//   - Anything else is [ErrStale]: another token, a record that ended another
 	//     way, or no record. Nothing changes.
 	//   - Forgetting needs no token and no record. It erases the record with its
