@@ -15,8 +15,8 @@ const (
 	// Conflict: the ID is known with another fingerprint. This is another message
 	// under the same ID, or a changed one: look at it, do not run it.
 	Conflict
-	// Unknown: an owner vanished, or gave up without knowing, and the policy is
-	// Hold. Only a settlement ends it; see [Guard.Held].
+	// Unknown: the ID is held. An owner vanished, or gave up without knowing, and
+	// the policy is Hold. Only a settlement ends it; see [Guard.Held].
 	Unknown
 )
 
@@ -60,7 +60,7 @@ func (l Lapse) String() string {
 // A Request names one message.
 type Request struct {
 	// ID is the message's identity within the guard's scope: 1 to 512 bytes of
-	// UTF-8 without NUL. See [MessageID] and [Fingerprint].
+	// UTF-8 without NUL. See [MessageID] and [FingerprintID].
 	ID string
 	// Fingerprint is a digest of the content, to tell a duplicate from another
 	// message under the same ID: see [Guard.Claim]. Zero is not compared.

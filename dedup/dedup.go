@@ -41,29 +41,34 @@
 // the message upstream and from nothing else: a message pulled through two
 // accounts then has one effect, since both pulls see one provider's ID. For
 // messages that your own system numbers use [MessageID], for events without any
-// ID [Fingerprint].
+// ID [FingerprintID].
 //
 // # Choosing a policy
 //
 // When a lease lapses, its owner may have died before the effect or after it.
 // [Rerun] lets the next one run it: right for effects that are idempotent or
-// commit with the claim. [Hold] lets nobody run it: the ID is Unknown until a
-// person or a reconciler settles it; list such claims with [Guard.Held].
+// commit with the claim. [Hold] lets nobody run it: the ID is held, and claims of
+// it are answered Unknown, until a person or a reconciler settles it; list such
+// claims with [Guard.Held].
 package dedup
 
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/merge"
+	"github.com/pawl-go/pawl/internal/work"
 )
 
 // A Guard decides who may run the effect of a message. Make one for each kind of
 // effect; many can share a store. Its methods are safe for concurrent use.
 //
 // Concurrent single calls of Claim, Do, FirstSeen and Settle are joined into one
-// round trip or commit; none waits for company.
+// round trip or commit; none waits for company. A round trip is given up after
+// 10 seconds, and calls that arrived meanwhile wait for it. A Memory is asked
+// directly.
 type Guard struct {
 	*core
 	store Store
@@ -80,9 +85,9 @@ type Options struct {
 	// Rerun.
 	OnLapse Lapse
 
-	// Lease is how long a claim is held without renewal; Do renews it at every
-	// third. Shorter finds dead owners sooner and survives shorter pauses. Zero
-	// means 30 seconds; the least is one millisecond.
+	// Lease is how long a claim is held without renewal. A short lease finds a dead
+	// owner soon; a long one survives a long pause of a live one. Do renews it at
+	// every third. Zero means 30 seconds; the least is one millisecond.
 	Lease time.Duration
 
 	// Retention is how long a completed ID is remembered, counted from its
@@ -95,8 +100,8 @@ type Options struct {
 	Horizon time.Duration
 
 	// Wait is how long Do waits for a duplicate that is being run by another owner
-	// before it returns ErrInFlight; it asks again at intervals of 50 ms to 1 s.
-	// Zero means not at all.
+	// before it returns ErrInFlight. It asks again after 50 ms, then after twice as
+	// long each time, at most 1 s. Zero means not at all.
 	Wait time.Duration
 
 	// ResultSize is the largest stored result in bytes. Zero means 64 KiB; the
@@ -108,8 +113,8 @@ type Options struct {
 	SettleTimeout time.Duration
 
 	// Logger receives what an operator should look at: a lease that was lost, a
-	// settlement that came too late. IDs are logged as short hashes. Nil: nothing
-	// is logged.
+	// settlement that came too late. IDs are logged as the first 12 digits of their
+	// ShortID. Nil: nothing is logged.
 	Logger *slog.Logger
 
 	// Hooks are called at the events they name. Nil: none are.
@@ -129,19 +134,30 @@ func New(s Store, opts *Options) (*Guard, error) {
 	}
 	g := &Guard{core: &core{opts: o}, store: s}
 	g.memory, _ = s.(*Memory)
-	g.leases.guard = g
 	g.claims = merge.Merger[Ask, Claim]{Call: g.mergedClaim(false), Orphan: g.orphan}
 	g.firsts = merge.Merger[Ask, Claim]{Call: g.mergedClaim(true)}
-	g.settles = merge.Merger[Settlement, error]{Call: g.mergedSettle}
+	g.settler = work.Settler[Settlement]{Send: g.send, Final: final, Timeout: o.SettleTimeout}
+	g.leases = work.Leases[*run]{Extend: g.extend, Lost: ErrStale, Duration: o.Lease, OnLost: g.leaseLost, OnExtended: g.renewed}
 	return g, nil
 }
 
 // With returns a view of the guard on another store, which is bound to a
-// transaction of the caller: store.Tx(tx). The view shares scope, options,
-// counters and hooks. It claims and settles within the transaction, so commit is
-// the completion and rollback is the release. There is no merging, no renewal
-// and no waiting; like the transaction, the view is for one goroutine.
+// transaction of the caller: store.Tx(tx). It claims and settles within the
+// transaction, so commit is the completion and rollback is the release: nil from
+// Do on a view means that the effect has happened if the transaction commits.
+// Acknowledge after the commit.
+//
+// There is no merging, no renewal and no waiting, and a settlement obeys its
+// context, as the transaction does; like the transaction, the view is for one
+// goroutine. Under Hold, an error holds the ID if the transaction commits all the
+// same; a rollback releases it, so nothing that a rollback cannot undo belongs
+// into such a transaction. The view shares scope, options, counters and hooks,
+// which therefore also count what is rolled back. On a nil store, every call of
+// the view fails with ErrInvalid.
 func (g *Guard) With(s Store) *Guard {
+	if isNil(s) {
+		s = noStore{}
+	}
 	return &Guard{core: g.core, store: s, bound: true}
 }
 
@@ -150,10 +166,12 @@ type core struct {
 	opts    Options
 	memory  *Memory // the store, if it is one: no I/O to join, to repeat or to time out
 	counts  counts
-	leases  leases
+	leases  work.Leases[*run]
 	claims  merge.Merger[Ask, Claim]
 	firsts  merge.Merger[Ask, Claim]
-	settles merge.Merger[Settlement, error]
+	settler work.Settler[Settlement]
+
+	disowning atomic.Int64 // claims that are being released for callers that gave up
 }
 
 func (c *core) params(complete bool) Params {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/work"
 )
 
 // Do runs fn unless the effect of the message has happened before, and returns
@@ -18,6 +20,7 @@ import (
 //   - [ErrUnavailable]: the store gave no answer. When fn had run by then, the
 //     text says so; a redelivery runs it again under Rerun, and finds it held
 //     under Hold.
+//   - [ErrFull]: the store has no room for another ID.
 //   - [ErrStale]: fn ran, but the lease was lost meanwhile; the effect may have
 //     happened more than once.
 //   - what fn returned. Under Rerun the claim was then released. Under Hold it is
@@ -43,7 +46,8 @@ func (g *Guard) Do(ctx context.Context, r Request, fn func(context.Context) erro
 // Options.ResultSize, is returned together with [ErrResult] or
 // [*ResultSizeError]; the effect has then happened and is recorded, without the
 // value. A duplicate whose stored result does not decode into T gets ErrResult;
-// fn is not run again.
+// fn is not run again. After these two errors, and no others, acknowledge the
+// message: another delivery would get ErrResult again.
 func DoValue[T any](ctx context.Context, g *Guard, r Request, fn func(context.Context) (T, error)) (T, error) {
 	var value T
 	if fn == nil {
@@ -99,10 +103,9 @@ type tokenKey struct{}
 // costs few allocations.
 type run struct {
 	context.Context // cancelled when the lease is lost
-	cancel          context.CancelCauseFunc
 	claim           Claim
 	settlement      [1]Settlement
-	held            lease
+	lease           work.Lease[*run]
 }
 
 func (r *run) Value(key any) any {
@@ -127,22 +130,24 @@ func (g *Guard) do(ctx context.Context, r Request, fn func(context.Context) erro
 	if run.claim.State == Done {
 		return append([]byte{}, run.claim.Result...), nil
 	}
-	run.Context, run.cancel = context.WithCancelCause(ctx)
-	defer run.cancel(nil)
+	run.Context, run.lease.Cancel = context.WithCancelCause(ctx)
+	defer run.lease.Cancel(nil)
 	if !g.bound {
-		g.leases.add(run, sent.Add(run.claim.Left))
+		run.lease.Unit = run
+		g.leases.Add(&run.lease, sent.Add(run.claim.Left))
+		defer g.leases.Remove(&run.lease)
 	}
 	returned := false
 	defer func() {
 		if !returned { // fn panicked, or ended its goroutine
-			if e := g.finish(ctx, run, errPanic, nil); !errors.Is(e, errPanic) || errors.Is(e, ErrUnavailable) {
-				g.warn(ctx, "could not settle after a panic", r.ID, e)
+			if err := g.finish(ctx, run, errPanic, nil); err != nil {
+				g.warn(ctx, "could not settle after a panic", r.ID, err)
 			}
 		}
 	}()
-	err = fn(run)
+	fnErr := fn(run)
 	returned = true
-	return nil, g.finish(ctx, run, err, result)
+	return nil, g.outcome(ctx, run, fnErr, g.finish(ctx, run, fnErr, result))
 }
 
 var errPanic = errors.New("panic")
@@ -150,7 +155,7 @@ var errPanic = errors.New("panic")
 // acquire claims for a run, and waits for a duplicate that is under way as long
 // as the options say. It returns when the ask was sent that was answered.
 func (g *Guard) acquire(ctx context.Context, r Request, run *run) (sent time.Time, err error) {
-	start := time.Now()
+	start, wait := time.Now(), 50*time.Millisecond
 	for {
 		sent = time.Now()
 		ask := Ask{Request: r, Nonce: newNonce()}
@@ -165,13 +170,14 @@ func (g *Guard) acquire(ctx context.Context, r Request, run *run) (sent time.Tim
 		if c.State != InFlight || left <= 0 || g.bound {
 			return sent, &ClaimError{Claim: *c}
 		}
-		if err := pause(ctx, min(left, max(c.Left, 50*time.Millisecond), time.Second)); err != nil {
+		if err := pause(ctx, min(left, wait)); err != nil {
 			return sent, fmt.Errorf("%w while waiting: %w", &ClaimError{Claim: *c}, err)
 		}
+		wait = min(2*wait, time.Second)
 	}
 }
 
-// finish settles a run by what fn returned, and says what Do returns.
+// finish settles a run by what fn returned. Its error is the settlement's.
 func (g *Guard) finish(ctx context.Context, run *run, fnErr error, result *[]byte) error {
 	switch {
 	case fnErr == nil && result != nil:
@@ -183,15 +189,20 @@ func (g *Guard) finish(ctx context.Context, run *run, fnErr error, result *[]byt
 	default:
 		run.settlement[0] = run.claim.Release()
 	}
-	errs := g.settle(ctx, run.settlement[:])
 	if !g.bound {
-		g.leases.remove(run)
+		g.leases.Settling(&run.lease)
 	}
-	if errs == nil || errs[0] == nil {
-		return fnErr
+	if errs := g.settle(ctx, run.settlement[:]); errs != nil {
+		return errs[0]
 	}
-	err := errs[0]
+	return nil
+}
+
+// outcome is what Do returns after an effect and its settlement.
+func (g *Guard) outcome(ctx context.Context, run *run, fnErr, err error) error {
 	switch {
+	case err == nil:
+		return fnErr
 	case fnErr == nil && errors.Is(err, ErrStale):
 		g.warn(ctx, "an effect ran after its lease was lost; it may have happened more than once", run.claim.ID, err)
 		return fmt.Errorf("dedup: the effect ran, but its lease was lost meanwhile: it may have happened more than once: %w", err)
@@ -204,10 +215,15 @@ func (g *Guard) finish(ctx context.Context, run *run, fnErr error, result *[]byt
 	return errors.Join(fnErr, err)
 }
 
-// encode makes the result that duplicates will decode.
-func encode(value any, most int) ([]byte, error) {
-	result, err := json.Marshal(value)
-	if err != nil {
+// encode makes the result that duplicates will decode. A value that panics while
+// it is encoded has had its effect all the same.
+func encode(value any, most int) (result []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = nil, fmt.Errorf("%w: the value panicked while it was encoded", ErrResult)
+		}
+	}()
+	if result, err = json.Marshal(value); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrResult, err)
 	}
 	if len(result) > most {

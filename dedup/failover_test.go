@@ -96,7 +96,7 @@ func TestFailoverRefusesDuplicatesDuringAnOutage(t *testing.T) {
 		if c := claim(t, direct, "value"); string(c.Result) != "42" {
 			t.Errorf("the result came back as %q", c.Result)
 		}
-		if s := r.failover.Stats(); s.Failovers != 1 || s.HandBacks != 1 || s.Mirrored != 1 || s.Pending != 0 || s.Twice != 0 || s.WrittenBack != 3 {
+		if s := r.failover.Stats(); s.Failovers != 1 || s.HandBacks != 1 || s.Mirrored != 1 || s.Unwritten != 0 || s.Twice != 0 || s.WrittenBack != 3 {
 			t.Errorf("stats %+v", s)
 		}
 	})

@@ -1,10 +1,10 @@
 package dedup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -16,12 +16,14 @@ import (
 // A fingerprint that differs from the stored one is answered Conflict. When
 // either is zero, nothing is compared.
 //
-// The error is [ErrInvalid] for a bad request, the context's error, or
-// [ErrUnavailable] when the store gave no answer; it is never to be read as
-// Acquired. The claim may have been granted all the same: ask again, and the
-// answer is Acquired, or InFlight until the lease has lapsed. A caller that gives
-// up while the store works loses nothing: what it would have been granted is
-// released.
+// The error is [ErrInvalid] for a bad request, [ErrFull] when the store has no
+// room, the context's error, or [ErrUnavailable] when the store gave no answer;
+// it is never to be read as Acquired. After the last two the claim may have been
+// granted all the same: ask again, and the answer is Acquired, or InFlight until
+// the lease has lapsed. What was granted to a caller that gave up is released in
+// the background; under Hold also what was granted to a caller that had no
+// answer, if the store answers before the lease has lapsed. If it does not, the
+// ID is held.
 func (g *Guard) Claim(ctx context.Context, r Request) (Claim, error) {
 	if err := r.validate(); err != nil {
 		return Claim{}, err
@@ -38,7 +40,7 @@ func (g *Guard) ClaimBatch(ctx context.Context, rs []Request) ([]Claim, error) {
 	asks := make([]Ask, len(rs))
 	for i, r := range rs {
 		if err := r.validate(); err != nil {
-			return nil, fmt.Errorf("request %d of %d: %w", i+1, len(rs), err)
+			return nil, fmt.Errorf("%w (request %d of %d)", err, i+1, len(rs))
 		}
 		asks[i] = Ask{Request: r, Nonce: newNonce()}
 	}
@@ -59,7 +61,7 @@ func (g *Guard) FirstSeen(ctx context.Context, ids ...string) ([]bool, error) {
 	for i, id := range ids {
 		r := Request{ID: id}
 		if err := r.validate(); err != nil {
-			return nil, fmt.Errorf("ID %d of %d: %w", i+1, len(ids), err)
+			return nil, fmt.Errorf("%w (ID %d of %d)", err, i+1, len(ids))
 		}
 		asks[i] = Ask{Request: r, Nonce: newNonce()}
 	}
@@ -83,9 +85,9 @@ func (g *Guard) FirstSeen(ctx context.Context, ids ...string) ([]bool, error) {
 }
 
 // Settle says what became of claims: c.Complete(result), c.Release(), c.Hold(),
-// or c.Extend(d). It ignores the cancellation of ctx, because a settlement that
-// is not sent leaves the message in flight until its lease lapses, and tries
-// again for up to Options.SettleTimeout when the store does not answer.
+// or c.Extend(d). It ignores the end of ctx, because a settlement that is not
+// sent leaves the message in flight until its lease lapses, and tries again for
+// up to Options.SettleTimeout when the store does not answer.
 //
 // The error joins one [*SettleError] for each settlement that failed, with
 // [ErrStale] when the claim was no longer the caller's, or [ErrUnavailable] when
@@ -112,25 +114,29 @@ func (g *Guard) Settle(ctx context.Context, s ...Settlement) error {
 
 // Held lists at most n claims that are Unknown, ordered by ID, beginning behind
 // the ID after; the empty string begins at the first. Find out what happened to
-// each, then settle it: c.Complete(nil) or c.Release(). A settlement advances
-// the record, so an owner that was only slow, and settles later, is told.
+// each, then settle it: c.Complete(result) or c.Release(). For a guard that is
+// used with [DoValue] the result is the value as JSON. An owner that was only
+// slow and settles another way later gets ErrStale; if it completes too, it
+// succeeds and your result stays.
 func (g *Guard) Held(ctx context.Context, after string, n int) ([]Claim, error) {
 	if n < 1 || n > maxPage {
 		return nil, invalid("page of %d, not 1 to %d", n, maxPage)
 	}
 	claims, err := g.store.Held(ctx, g.opts.Scope, after, n)
 	if err != nil {
-		return nil, unavailable(ctx, "list held claims", err)
+		return nil, gaveUp(ctx, "list held claims", err)
 	}
 	return claims, nil
 }
 
-// HeldStats counts the claims that are Unknown, at most most of them, and
-// returns the age of the oldest it counted.
-func (g *Guard) HeldStats(ctx context.Context, most int) (n int, oldest time.Duration, err error) {
-	after := ""
-	for n < most {
-		page, err := g.Held(ctx, after, min(maxPage, most-n))
+// HeldStats counts the claims that are Unknown, up to limit, and returns the age
+// of the oldest among those counted.
+func (g *Guard) HeldStats(ctx context.Context, limit int) (n int, oldest time.Duration, err error) {
+	if limit < 1 {
+		return 0, 0, invalid("limit of %d", limit)
+	}
+	for after := ""; n < limit; {
+		page, err := g.Held(ctx, after, min(maxPage, limit-n))
 		if err != nil || len(page) == 0 {
 			return n, oldest, err
 		}
@@ -159,40 +165,46 @@ func (g *Guard) Forget(ctx context.Context, ids ...string) error {
 
 // claimOne asks for one ID and counts the answer.
 func (g *Guard) claimOne(ctx context.Context, a *Ask, complete bool) (Claim, error) {
-	var c Claim
-	var err error
-	switch {
-	case g.bound:
-		var claims []Claim
-		if claims, err = g.store.Claim(ctx, g.params(complete), []Ask{*a}); err == nil {
-			c = claims[0]
-		}
-	case g.memory != nil:
-		if err = ctx.Err(); err == nil {
-			c = g.memory.claimOne(g.params(complete), a)
-		}
-	case complete:
-		c, err = g.firsts.Do(ctx, *a)
-	default:
-		c, err = g.claims.Do(ctx, *a)
-	}
+	c, err := g.askOne(ctx, a, complete)
 	if err == nil {
 		err = c.Err
 	}
 	if err != nil {
-		g.counts.errors.Add(1)
-		c = Claim{ID: a.ID}
-		c.Err = unavailable(ctx, "claim "+short(c.ID), err)
-		return c, c.Err
+		err = gaveUp(ctx, "claim "+short(a.ID), err)
+		g.failed(err)
+		return Claim{ID: a.ID, Err: err}, err
 	}
 	g.counted(ctx, c)
 	return c, nil
 }
 
+func (g *Guard) askOne(ctx context.Context, a *Ask, complete bool) (Claim, error) {
+	switch {
+	case g.bound:
+		claims, err := g.store.Claim(ctx, g.params(complete), []Ask{*a})
+		if err != nil {
+			return Claim{}, err
+		}
+		return claims[0], nil
+	case g.memory != nil:
+		if err := ctx.Err(); err != nil {
+			return Claim{}, err
+		}
+		return g.memory.claimOne(g.params(complete), a), nil
+	case complete:
+		return g.firsts.Do(ctx, *a)
+	}
+	c, err := g.claims.Do(ctx, *a)
+	if c.Err = cmp.Or(err, c.Err); c.Err != nil && ctx.Err() == nil {
+		g.disown(*a, c, false)
+	}
+	return c, c.Err
+}
+
 // claimMany asks for a batch and counts the answers.
 func (g *Guard) claimMany(ctx context.Context, asks []Ask, complete bool) ([]Claim, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, unavailable(ctx, "claim", err)
+		return nil, gaveUp(ctx, "claim", err)
 	}
 	if len(asks) == 0 {
 		return nil, nil
@@ -203,19 +215,29 @@ func (g *Guard) claimMany(ctx context.Context, asks []Ask, complete bool) ([]Cla
 		claims, err = g.store.Claim(ctx, g.params(complete), asks)
 	} else {
 		claims, err = g.ask(ctx, g.params(complete), asks)
-		if gone := ctx.Err(); gone != nil && len(unanswered(asks, claims, err)) > 0 && !complete {
-			go g.undo(asks, claims)
-			err = gone
+		if len(unanswered(asks, claims, err)) > 0 && !complete {
+			gone := ctx.Err() != nil
+			for i, a := range asks {
+				c := Claim{Err: err}
+				if err == nil {
+					c = claims[i]
+				}
+				if gone || c.Err != nil {
+					g.disown(a, c, gone)
+				}
+			}
+			err = cmp.Or(ctx.Err(), err) // who gave up is told of no claim, and owns none
 		}
 	}
 	if err != nil {
-		g.counts.errors.Add(1)
-		return nil, unavailable(ctx, fmt.Sprintf("claim of %d IDs", len(asks)), err)
+		err = gaveUp(ctx, fmt.Sprintf("claim of %d IDs", len(asks)), err)
+		g.failed(err)
+		return nil, err
 	}
 	for i := range claims {
 		if c := &claims[i]; c.Err != nil {
-			g.counts.errors.Add(1)
-			*c = Claim{ID: c.ID, Err: unavailable(ctx, "claim "+short(c.ID), c.Err)}
+			*c = Claim{ID: c.ID, Err: gaveUp(ctx, "claim "+short(c.ID), c.Err)}
+			g.failed(c.Err)
 		} else {
 			g.counted(ctx, *c)
 		}
@@ -223,55 +245,43 @@ func (g *Guard) claimMany(ctx context.Context, asks []Ask, complete bool) ([]Cla
 	return claims, nil
 }
 
-// settle sends settlements, on a context of its own, until they are answered or
-// the timeout ends. It returns one error for each, or nil when all were applied.
+// settle sends settlements until they are answered or the timeout ends, names
+// what failed, and counts. It returns one error for each, or nil when all were
+// applied.
 func (g *Guard) settle(ctx context.Context, s []Settlement) []error {
-	var errs []error
-	var err error
-	switch {
-	case len(s) == 0:
-		return nil
-	case g.bound:
-		errs, err = g.store.Settle(ctx, g.params(false), s)
-	case g.memory != nil:
-		errs, err = g.memory.Settle(context.Background(), g.params(false), s)
-	case len(s) == 1:
-		err, lost := g.settles.Do(context.WithoutCancel(ctx), s[0])
-		if lost != nil {
-			err = lost
-		}
-		errs = []error{err}
-	default:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.opts.SettleTimeout)
-		defer cancel()
-		errs, err = g.settleUntil(ctx, s)
-	}
+	errs := g.sendAll(ctx, s)
 	for i := range s {
-		if err != nil {
-			if errs == nil {
-				errs = make([]error, len(s))
-			}
-			errs[i] = err
+		if errs == nil {
+			g.settled(ctx, s[i], nil)
+			continue
 		}
-		var e error
-		if errs != nil {
-			e = errs[i]
+		if err := errs[i]; errors.Is(err, ErrStale) {
+			errs[i] = fmt.Errorf("%w: %s %s; nothing was changed", err, s[i].Kind, short(s[i].ID))
+		} else if err != nil {
+			errs[i] = unavailable(s[i].Kind.String()+" "+short(s[i].ID), err)
+			g.failed(errs[i])
 		}
-		if e != nil && !errors.Is(e, ErrStale) {
-			g.counts.errors.Add(1)
-			errs[i] = unavailable(ctx, s[i].Kind.String()+" "+short(s[i].ID), e)
-		} else if e != nil {
-			errs[i] = fmt.Errorf("%s %s: %w; nothing was changed", s[i].Kind, short(s[i].ID), e)
-		}
-		g.settled(ctx, s[i], e)
+		g.settled(ctx, s[i], errs[i])
 	}
 	return errs
 }
 
-func newNonce() (n [16]byte) {
-	a, b := rand.Uint64(), rand.Uint64() // ChaCha8, seeded by the system: unique, not secret
-	for i := range 8 {
-		n[i], n[8+i] = byte(a>>(8*i)), byte(b>>(8*i))
+func (g *Guard) sendAll(ctx context.Context, s []Settlement) []error {
+	if len(s) == 0 {
+		return nil
 	}
-	return n
+	if !g.bound && g.memory == nil {
+		return g.settler.Settle(s...)
+	}
+	if !g.bound {
+		ctx = context.Background()
+	}
+	errs, err := g.store.Settle(ctx, g.params(false), s)
+	if err != nil {
+		errs = make([]error, len(s))
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return errs
 }

@@ -19,8 +19,8 @@ import (
 // through two accounts has two such IDs: for messages from outside use the
 // provider's ID.
 //
-// An empty bizType or accountID, or an ID over [MaxID] bytes, is refused by the
-// guard and by ParseMessageID. Sequence numbers begin at 1.
+// Neither part may be empty and sequence numbers begin at 1: MessageID does not
+// check that, ParseMessageID does. A guard refuses an ID over [MaxID] bytes.
 func MessageID(bizType, accountID string, seq uint64) string {
 	return escape(bizType) + ":" + escape(accountID) + ":" + strconv.FormatUint(seq, 10)
 }

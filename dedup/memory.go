@@ -1,10 +1,12 @@
 package dedup
 
 import (
+	"cmp"
+	"container/heap"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -30,16 +32,16 @@ type Memory struct {
 	limit  atomic.Int64
 	count  atomic.Int64
 	shards [256]shard
-	next   atomic.Uint32 // the shard where the next Sweep goes on
+	sweep  struct {
+		mu     sync.Mutex
+		shard  int // where Sweep goes on
+		looked int // of its places
+	}
 }
 
 // DefaultLimit is how many IDs a [Memory] holds at most until SetLimit says
-// otherwise: about one gigabyte.
+// otherwise: about one gigabyte, beside results, fingerprints and IDs under Hold.
 const DefaultLimit = 10_000_000
-
-// ErrFull is what a [Memory] or a [Failover] answers for an ID it has no room
-// for. Nothing was claimed and nothing was dropped to make room.
-var ErrFull = errors.New("dedup: no room for another ID")
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
@@ -50,7 +52,7 @@ func NewMemory() *Memory {
 }
 
 // SetLimit sets how many IDs the store holds at most; a claim of a new ID beyond
-// them is answered with [ErrFull]. Zero means [DefaultLimit].
+// them is answered with [ErrFull]. Zero or less means [DefaultLimit].
 func (m *Memory) SetLimit(n int) {
 	if n <= 0 {
 		n = DefaultLimit
@@ -86,7 +88,7 @@ func (m *Memory) claimOne(p Params, a *Ask) Claim {
 func (m *Memory) claim(s *shard, k key, now int64, p Params, a *Ask) Claim {
 	r, place := s.find(k)
 	if r == nil || r.expired(now) { // rule 1
-		return m.first(s, k, now, p, a)
+		return m.first(s, k, r, place, now, p, a)
 	}
 	x := s.extras[place]
 	c := Claim{ID: a.ID, Attempt: int(r.attempt)}
@@ -115,14 +117,14 @@ func (m *Memory) claim(s *shard, k key, now int64, p Params, a *Ask) Claim {
 }
 
 // first grants an ID that has no record, or one whose retention has passed and
-// whose token the new one must exceed.
-func (m *Memory) first(s *shard, k key, now int64, p Params, a *Ask) Claim {
-	r, place := s.find(k)
+// whose token the new one must exceed: r is nil, or that record.
+func (m *Memory) first(s *shard, k key, r *record, place uint32, now int64, p Params, a *Ask) Claim {
 	if r == nil {
-		if m.count.Load() >= m.limit.Load() {
+		dropped := int64(s.dropExpired(now, 2, 256))
+		if m.count.Add(-dropped) >= m.limit.Load() {
 			return Claim{ID: a.ID, Err: ErrFull}
 		}
-		m.count.Add(1 - int64(s.dropExpired(now, 2, 256)))
+		m.count.Add(1)
 		r, place = s.add(k)
 	}
 	delete(s.extras, place)
@@ -215,13 +217,13 @@ func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) err
 	return nil
 }
 
-// Held implements [Store]. It looks at every record that has something beside
-// it (a result, a fingerprint, the policy Hold) and at no other.
+// Held implements [Store]. Each call looks at every record that has something
+// beside it (a result, a fingerprint, the policy Hold) and at no other.
 func (m *Memory) Held(ctx context.Context, scope, after string, n int) ([]Claim, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var claims []Claim
+	var page lowest
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.mu.Lock()
@@ -229,41 +231,66 @@ func (m *Memory) Held(ctx context.Context, scope, after string, n int) ([]Claim,
 		for place, x := range s.extras {
 			r := s.at(place)
 			if x.scope == scope && x.id > after && r.unknown(now) {
-				claims = append(claims, Claim{State: Unknown, ID: x.id, Token: r.token,
-					Attempt: int(r.attempt), Age: micros(now - r.since)})
+				page.add(n, Claim{State: Unknown, ID: x.id, Token: r.token, Attempt: int(r.attempt), Age: micros(now - r.since)})
 			}
 		}
 		s.mu.Unlock()
 	}
-	slices.SortFunc(claims, func(a, b Claim) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
-	return claims[:min(n, len(claims))], nil
+	slices.SortFunc(page, func(a, b Claim) int { return cmp.Compare(a.ID, b.ID) })
+	return page, nil
+}
+
+// lowest is a heap of the claims with the lowest IDs, the highest of them first.
+type lowest []Claim
+
+func (l lowest) Len() int           { return len(l) }
+func (l lowest) Less(i, j int) bool { return l[i].ID > l[j].ID }
+func (l lowest) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *lowest) Push(c any)        { *l = append(*l, c.(Claim)) }
+func (l *lowest) Pop() any          { panic("not used") }
+
+// add keeps a claim if it is among the n lowest.
+func (l *lowest) add(n int, c Claim) {
+	switch {
+	case len(*l) < n:
+		heap.Push(l, c)
+	case n > 0 && c.ID < (*l)[0].ID:
+		(*l)[0] = c
+		heap.Fix(l, 0)
+	}
 }
 
 // Sweep drops expired records among at most n that it looks at, and returns how
-// many it dropped. It goes on where the last call stopped.
+// many it dropped. It goes on where the last call stopped, and holds no claim up
+// for longer than it takes to look at a few.
 func (m *Memory) Sweep(ctx context.Context, n int) (dropped int, err error) {
 	if n < 1 {
-		return 0, fmt.Errorf("dedup: sweep of %d records: %w", n, ErrInvalid)
+		return 0, fmt.Errorf("%w: sweep of %d records", ErrInvalid, n)
 	}
-	for range m.shards {
-		if err := ctx.Err(); err != nil || n <= 0 {
+	m.sweep.mu.Lock()
+	defer m.sweep.mu.Unlock()
+	for shards := 0; n > 0 && shards <= len(m.shards); {
+		if err := ctx.Err(); err != nil {
 			return dropped, err
 		}
-		s := &m.shards[m.next.Add(1)%uint32(len(m.shards))]
+		s := &m.shards[m.sweep.shard]
 		s.mu.Lock()
-		looked := min(n, int(s.used))
-		d := s.dropExpired(m.now(), looked, looked)
+		look := min(n, sweepStep, int(s.used)-m.sweep.looked)
+		d := s.dropExpired(m.now(), max(look, 0), max(look, 0))
+		m.sweep.looked += look
+		if m.sweep.looked >= int(s.used) {
+			m.sweep.shard, m.sweep.looked = (m.sweep.shard+1)%len(m.shards), 0
+			shards++
+		}
 		s.mu.Unlock()
 		m.count.Add(-int64(d))
-		dropped, n = dropped+d, n-looked
+		dropped, n = dropped+d, n-max(look, 0)
 	}
 	return dropped, nil
 }
+
+// sweepStep is how many records are looked at under one lock.
+const sweepStep = 256
 
 func (m *Memory) now() int64 {
 	return m.micros + time.Since(m.start).Microseconds()

@@ -21,12 +21,14 @@ type Hooks struct {
 	// Do are not reported.
 	Settled func(ctx context.Context, s Settlement, err error)
 
-	// LeaseLost is called when a running effect is cancelled because its lease
-	// was lost.
+	// LeaseLost is called when a running effect was cancelled because its lease was
+	// lost. It runs on a goroutine of the guard's, where a panic ends the process.
 	LeaseLost func(ctx context.Context, c Claim, cause error)
 }
 
-// Stats are what a guard and its views have counted since New.
+// Stats are what a guard and its views have counted since New. All numbers are
+// totals except Running; Held counts settlements, and [Guard.HeldStats] the IDs
+// that are held now.
 type Stats struct {
 	// Claims by answer.
 	Acquired, InFlight, Done, Conflict, Unknown uint64
@@ -40,22 +42,20 @@ type Stats struct {
 	// Running is the number of effects under way in Do, outside of transactions.
 	Running int
 	// OldestDuplicate is the greatest age of a completed message at the arrival of
-	// a duplicate. When it comes near Retention, a later duplicate would run again.
+	// a duplicate, since New. When it comes near Retention, a later duplicate would
+	// run again.
 	OldestDuplicate, Retention time.Duration
 }
 
 // Stats returns a snapshot.
 func (g *Guard) Stats() Stats {
 	n := &g.counts
-	g.leases.mu.Lock()
-	running := g.leases.size
-	g.leases.mu.Unlock()
 	return Stats{
 		Acquired: n.claims[Acquired].Load(), InFlight: n.claims[InFlight].Load(), Done: n.claims[Done].Load(),
 		Conflict: n.claims[Conflict].Load(), Unknown: n.claims[Unknown].Load(), Reruns: n.reruns.Load(),
 		Completed: n.settled[KindComplete].Load(), Released: n.settled[KindRelease].Load(), Held: n.settled[KindHold].Load(),
 		Extended: n.settled[KindExtend].Load() + n.extended.Load(), Forgotten: n.settled[KindForget].Load(),
-		Stale: n.stale.Load(), LeasesLost: n.leasesLost.Load(), Errors: n.errors.Load(), Running: running,
+		Stale: n.stale.Load(), LeasesLost: n.leasesLost.Load(), Errors: n.errors.Load(), Running: g.leases.Len(),
 		OldestDuplicate: time.Duration(n.oldest.Load()), Retention: g.opts.Retention,
 	}
 }
@@ -99,6 +99,15 @@ func (g *Guard) settled(ctx context.Context, s Settlement, err error) {
 		h.Settled(ctx, s, err)
 	}
 }
+
+// failed counts a step that the store gave no answer to.
+func (g *Guard) failed(err error) {
+	if errors.Is(err, ErrUnavailable) {
+		g.counts.errors.Add(1)
+	}
+}
+
+func (g *Guard) renewed(*run) { g.counts.extended.Add(1) }
 
 func (g *Guard) leaseLost(r *run, cause error) {
 	g.counts.leasesLost.Add(1)

@@ -2,7 +2,6 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -114,22 +113,6 @@ type Ask struct {
 	Request
 	Nonce [16]byte
 }
-
-// Errors that a store returns, and that a caller branches on.
-var (
-	// ErrStale says that the claim is no longer the caller's: its lease lapsed and
-	// another owner took over, or it was settled another way, or its record is
-	// gone. Nothing was changed.
-	ErrStale = errors.New("dedup: stale claim")
-
-	// ErrAtRisk is what Check of a store returns when the store works but its
-	// server is set up so that it can lose claims, with the reasons.
-	ErrAtRisk = errors.New("dedup: the store can lose claims")
-
-	// ErrUnchecked is what Check of a store returns when the server would not say
-	// how it is set up. It never means that all is well.
-	ErrUnchecked = errors.New("dedup: could not check the store")
-)
 
 // MaxDuration is the longest lease and the longest retention, a hundred years
 // of 365 days: times then stay exact in every store (Redis computes with 53

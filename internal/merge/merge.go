@@ -8,6 +8,8 @@ package merge
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -19,18 +21,20 @@ import (
 // there is nothing to do.
 type Merger[Q, A any] struct {
 	// Call answers a batch: one answer for each item, in order, or an error for
-	// all of them. Do has to validate its item before, so that one bad item
-	// cannot fail its neighbours. The slice is not used again after Call returns.
-	Call func(ctx context.Context, items []Q) ([]A, error)
+	// all of them. Do has to validate its item before, so that one bad item cannot
+	// fail its neighbours, and Call should not try again for the sake of one. waits
+	// says whether the caller of an item has not given up yet.
+	Call func(ctx context.Context, items []Q, waits func(i int) bool) ([]A, error)
 
-	// Orphan receives the answer to an item whose caller gave up while the call
-	// was under way. It must not block. Nil: such answers are dropped.
-	Orphan func(item Q, answer A)
+	// Orphan receives what became of an item whose caller gave up while the call
+	// was under way. It must not block. Nil: nobody hears of it.
+	Orphan func(item Q, answer A, err error)
 
 	// Max is the largest batch; zero means 512.
 	Max int
 
-	// Timeout ends a call that takes longer; zero means 10 seconds.
+	// Timeout ends a call that takes longer; zero means 10 seconds. What arrived
+	// meanwhile waits for it.
 	Timeout time.Duration
 
 	mu      sync.Mutex
@@ -92,10 +96,17 @@ func (m *Merger[Q, A]) enqueue(w *waiter[Q, A]) {
 // before each, so that callers that are ready to run get their items in: that is
 // not waiting, since nothing else would use the processor.
 func (m *Merger[Q, A]) run() {
+	idle := false
+	defer func() {
+		if !idle { // Call ended this goroutine
+			go m.run()
+		}
+	}()
 	for {
 		runtime.Gosched()
 		batch := m.take()
 		if batch == nil {
+			idle = true
 			return
 		}
 		m.call(batch)
@@ -120,6 +131,8 @@ func (m *Merger[Q, A]) take() []*waiter[Q, A] {
 	return batch
 }
 
+// call sends those of a batch whose callers still wait, and hands out the
+// answers.
 func (m *Merger[Q, A]) call(batch []*waiter[Q, A]) {
 	kept := batch[:0]
 	items := make([]Q, 0, len(batch))
@@ -138,15 +151,25 @@ func (m *Merger[Q, A]) call(batch []*waiter[Q, A]) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	answers, err := m.Call(ctx, items)
+	var answers []A
+	err := errNoReturn
+	defer func() { m.answer(kept, answers, err) }()
+	answers, err = m.Call(ctx, items, func(i int) bool { return kept[i].state.Load() == sent })
+	if err == nil && len(answers) != len(items) {
+		err = fmt.Errorf("%d answers to %d items", len(answers), len(items))
+	}
+}
+
+var errNoReturn = errors.New("the call ended its goroutine")
+
+func (m *Merger[Q, A]) answer(kept []*waiter[Q, A], answers []A, err error) {
 	for i, w := range kept {
-		if err != nil {
-			w.err = err
-		} else {
+		w.err = err
+		if err == nil {
 			w.answer = answers[i]
 		}
-		if !w.state.CompareAndSwap(sent, answered) && err == nil && m.Orphan != nil {
-			m.Orphan(w.item, w.answer)
+		if !w.state.CompareAndSwap(sent, answered) && m.Orphan != nil {
+			m.Orphan(w.item, w.answer, err)
 		}
 		close(w.answered)
 	}

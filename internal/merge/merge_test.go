@@ -3,6 +3,7 @@ package merge
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,7 @@ type double struct {
 	gate  chan struct{} // each call waits for it
 }
 
-func (d *double) call(ctx context.Context, items []int) ([]int, error) {
+func (d *double) call(ctx context.Context, items []int, _ func(int) bool) ([]int, error) {
 	select {
 	case <-d.gate:
 	case <-ctx.Done():
@@ -59,6 +60,8 @@ func TestCallsJoinWhileOneIsUnderWay(t *testing.T) {
 	})
 }
 
+func echo(_ context.Context, items []int, _ func(int) bool) ([]int, error) { return items, nil }
+
 func equal(a, b []int) bool {
 	if len(a) != len(b) {
 		return false
@@ -75,8 +78,8 @@ func TestGivingUpSpoilsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &double{gate: make(chan struct{})}
 		var orphans atomic.Int32
-		m := &Merger[int, int]{Call: d.call, Orphan: func(item, answer int) {
-			if item != 1 || answer != 2 {
+		m := &Merger[int, int]{Call: d.call, Orphan: func(item, answer int, err error) {
+			if item != 1 || answer != 2 || err != nil {
 				t.Errorf("orphan %d, %d", item, answer)
 			}
 			orphans.Add(1)
@@ -133,7 +136,7 @@ func TestErrorsAndTimeoutReachEverybody(t *testing.T) {
 
 func TestNothingRunsWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &Merger[int, int]{Call: func(_ context.Context, items []int) ([]int, error) { return items, nil }}
+		m := &Merger[int, int]{Call: echo}
 		for n := range 10 {
 			if got, err := m.Do(t.Context(), n); got != n || err != nil {
 				t.Errorf("got %d, %v", got, err)
@@ -148,8 +151,56 @@ func TestNothingRunsWhenIdle(t *testing.T) {
 	})
 }
 
+// A call knows whose callers have given up.
+func TestCallSeesWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		var waits []bool
+		m := &Merger[int, int]{Call: func(_ context.Context, items []int, w func(int) bool) ([]int, error) {
+			<-gate
+			for i := range items {
+				waits = append(waits, w(i))
+			}
+			return items, nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = m.Do(ctx, 1) })
+		wg.Go(func() { _, _ = m.Do(t.Context(), 2) })
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if len(waits) != 2 || waits[0] == waits[1] {
+			t.Errorf("got %v, want one of two", waits)
+		}
+	})
+}
+
+// A call that ends its goroutine, or answers too little, is an error for its
+// items and for no others.
+func TestBrokenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Merger[int, int]{Call: func(_ context.Context, items []int, _ func(int) bool) ([]int, error) {
+			switch items[0] {
+			case 1:
+				runtime.Goexit()
+			case 2:
+				return nil, nil
+			}
+			return items, nil
+		}}
+		for n, want := range []bool{true, false, false, true} {
+			if _, err := m.Do(t.Context(), n); (err == nil) != want {
+				t.Errorf("Do(%d): %v", n, err)
+			}
+		}
+	})
+}
+
 func BenchmarkMerge64(b *testing.B) {
-	m := &Merger[int, int]{Call: func(_ context.Context, items []int) ([]int, error) { return items, nil }}
+	m := &Merger[int, int]{Call: echo}
 	b.SetParallelism(32)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
