@@ -86,12 +86,17 @@ func ruleFor(importPath string) (rule, bool) {
 			own:     []string{Module + "/internal/testenv"},
 			testing: true,
 		}, true
+	case room == "internal" && strings.HasSuffix(name, "test"):
+		return rule{
+			why:     "an internal package for tests knows what it tests, and no driver or test library",
+			own:     []string{Module},
+			testing: true,
+		}, true
 	case room == "internal":
 		return withDriver(name, rule{
 			why: "an internal package may be imported by every primitive, and so imports the standard library only, " +
 				"unless its name begins with redis, pg or bolt",
-			own:     []string{Module + "/internal"},
-			testing: strings.HasSuffix(name, "test"),
+			own: []string{Module + "/internal"},
 		}), true
 	case room == "examples":
 		r := rule{

@@ -54,6 +54,7 @@ func TestCheckAllows(t *testing.T) {
 		}},
 		{"a suite with testing", []string{"/dedup/deduptest: /dedup testing testing/synctest"}},
 		{"an internal suite with testing", []string{"/internal/crashtest: testing os/exec"}},
+		{"an internal package for the tests of adaptors", []string{"/internal/webhook/webhooktest: testing /inbox"}},
 		{"an adaptor beside its primitive", []string{"/inbox/whatsapp: /inbox crypto/hmac"}},
 		{"a store below a nested package", []string{
 			"/backpressure/watchdog/rediswatchdog: /backpressure/watchdog github.com/redis/go-redis/v9",
@@ -85,6 +86,7 @@ func TestCheckForbids(t *testing.T) {
 		}, "/internal/pgmigrate -> github.com/jackc/pgx/v5: a primitive"},
 		{"an internal package with a dependency", []string{"/internal/merge: golang.org/x/sync"}, "an internal package"},
 		{"an internal package that knows a primitive", []string{"/internal/worker: /retry"}, "an internal package"},
+		{"a driver for tests", []string{"/internal/crashtest: go.etcd.io/bbolt"}, "an internal package for tests"},
 		{"one primitive in another", []string{"/inbox: /dedup"}, "/inbox -> "},
 		{"retry where it may not be", []string{"/dedup: /retry"}, "/dedup -> "},
 		{"x/time where it may not be", []string{"/retry: golang.org/x/time/rate"}, "/retry -> "},
