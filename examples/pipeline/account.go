@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/pawl-go/pawl/inbox"
+)
+
+// An account says what became of everything. Events, effects, pending and
+// effects_duplicated cover all runs on the same data; the other counters are of
+// this run.
+type account struct {
+	Bodies  int `json:"bodies"`
+	Skipped int `json:"skipped"` // files of no known provider
+
+	Deliveries int `json:"deliveries"` // Accepted + Rejected
+	Accepted   int `json:"accepted"`
+	Rejected   int `json:"rejected"`
+
+	Duplicates  uint64 `json:"duplicates"`  // events stored before, with the same bytes
+	Conflicts   uint64 `json:"conflicts"`   // events stored before, with other bytes
+	Quarantined uint64 `json:"quarantined"` // authentic bodies that could not be decoded
+
+	Events            uint64 `json:"events"`
+	Effects           int    `json:"effects"`
+	Pending           uint64 `json:"pending"` // events without an effect
+	EffectsDuplicated int    `json:"effects_duplicated"`
+
+	Seconds float64 `json:"seconds"`
+	OK      bool    `json:"ok"`
+
+	list                      []effect
+	sentForged, sentMalformed int
+	wrong                     []string // answers that should not have been
+}
+
+// answered counts the answer to a delivery.
+func (a *account) answered(d delivery, status int) {
+	a.Deliveries++
+	if status < 300 {
+		a.Accepted++
+	} else {
+		a.Rejected++
+	}
+	if (d.fault == forged) != (status == 401) && len(a.wrong) < 10 {
+		a.wrong = append(a.wrong, fmt.Sprintf("a delivery of %s was answered %d (forged: %v)", d.provider.name, status, d.fault == forged))
+	}
+	switch d.fault {
+	case forged:
+		a.sentForged++
+	case malformed:
+		a.sentMalformed++
+	}
+}
+
+// count asks the stores, and judges.
+func (a *account) count(box *inbox.Box, store storage) error {
+	s := box.Stats()
+	a.Duplicates, a.Conflicts, a.Quarantined = s.Duplicates, s.Conflicts, s.Quarantined
+	t, err := box.Totals(context.Background())
+	if err != nil {
+		return err
+	}
+	a.Events = uint64(t.Pending + t.Done + t.Dead)
+	if a.list, err = store.effects(); err != nil {
+		return err
+	}
+	a.Effects = len(a.list)
+	distinct := map[string]bool{}
+	for _, e := range a.list {
+		distinct[e.id] = true
+	}
+	a.EffectsDuplicated = a.Effects - len(distinct)
+	a.Pending = a.Events - uint64(len(distinct))
+	a.OK = uint64(a.Effects) == a.Events && a.Pending == 0 && a.EffectsDuplicated == 0 &&
+		len(a.wrong) == 0 && a.Rejected == a.sentForged && a.Quarantined >= uint64(a.sentMalformed)
+	return nil
+}
+
+func (a *account) table(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, n any, what string) { fmt.Fprintf(t, "%s\t%v\t  %s\n", name, n, what) }
+	row("bodies", a.Bodies, fmt.Sprintf("and %d files skipped", a.Skipped))
+	row("deliveries", a.Deliveries, fmt.Sprintf("%d accepted, %d rejected", a.Accepted, a.Rejected))
+	row("duplicates", a.Duplicates, "events stored before")
+	row("conflicts", a.Conflicts, "the same ID with other bytes")
+	row("quarantined", a.Quarantined, "authentic, not decodable")
+	row("events", a.Events, "distinct")
+	row("effects", a.Effects, fmt.Sprintf("%d missing, %d duplicated", a.Pending, a.EffectsDuplicated))
+	t.Flush()
+	for _, s := range a.wrong {
+		fmt.Fprintln(w, s)
+	}
+	verdict := "not ok"
+	if a.OK {
+		verdict = "ok: every event has had its effect exactly once"
+	}
+	fmt.Fprintf(w, "%s, in %.2f s\n", verdict, a.Seconds)
+}

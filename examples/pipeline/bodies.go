@@ -1,0 +1,57 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+//go:embed bodies
+var embedded embed.FS
+
+var errNoBody = errors.New("no body of a known provider")
+
+// A body is what one provider sends in one request.
+type body struct {
+	provider *provider
+	bytes    []byte
+}
+
+// readBodies reads the bodies of a folder, or the embedded ones, in the order of
+// their names. It counts the other .json and .xml files.
+func readBodies(dir string) (bodies []body, skipped int, err error) {
+	files := fs.FS(embedded)
+	root := "bodies"
+	if dir != "" {
+		files, root = os.DirFS(dir), "."
+	}
+	entries, err := fs.ReadDir(files, root)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if ext := path.Ext(name); e.IsDir() || ext != ".json" && ext != ".xml" {
+			continue
+		}
+		prefix, _, _ := strings.Cut(name, "-")
+		p := providerOf(prefix)
+		if p == nil {
+			skipped++
+			continue
+		}
+		b, err := fs.ReadFile(files, path.Join(root, name))
+		if err != nil {
+			return nil, 0, err
+		}
+		bodies = append(bodies, body{p, b})
+	}
+	if len(bodies) == 0 {
+		return nil, skipped, fmt.Errorf("%w among the files %s/{meta,ycloud}-*", errNoBody, dir)
+	}
+	return bodies, skipped, nil
+}

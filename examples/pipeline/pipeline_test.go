@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/pawl-go/pawl/internal/testenv"
+)
+
+// runs the program and returns its account.
+func runs(t *testing.T, want int, args ...string) account {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if got := run(t.Context(), append(args, "-json"), &stdout, &stderr); got != want {
+		t.Fatalf("%v exits with %d, want %d:\n%s%s", args, got, want, stdout.Bytes(), stderr.Bytes())
+	}
+	var a account
+	if want != 2 {
+		if err := json.Unmarshal(stdout.Bytes(), &a); err != nil {
+			t.Fatalf("%v prints %q: %v", args, stdout.Bytes(), err)
+		}
+	}
+	return a
+}
+
+func faults(extra ...string) []string {
+	return append([]string{"-dup", "0.3", "-shuffle", "50", "-malformed", "0.1", "-forged", "0.1"}, extra...)
+}
+
+func TestEveryEventHasOneEffect(t *testing.T) {
+	for _, store := range []string{"memory", "bolt"} {
+		t.Run(store, func(t *testing.T) {
+			plain := runs(t, 0, "-store", store)
+			if plain.Events == 0 || !plain.OK || plain.Rejected != 0 || plain.Deliveries != plain.Bodies {
+				t.Errorf("without faults: %+v", plain)
+			}
+			for seed := range 3 {
+				a := runs(t, 0, faults("-store", store, "-seed", fmt.Sprint(seed))...)
+				if a.Events != plain.Events || a.Effects != plain.Effects || !a.OK {
+					t.Errorf("faults change events and effects: %+v, without %+v", a, plain)
+				}
+				if a.Duplicates <= plain.Duplicates || a.Quarantined <= plain.Quarantined || a.Rejected == 0 ||
+					a.Deliveries != a.Accepted+a.Rejected {
+					t.Errorf("faults are not seen: %+v", a)
+				}
+			}
+		})
+	}
+}
+
+// The bodies of another folder, if there is one.
+func TestOtherBodies(t *testing.T) {
+	dir := os.Getenv("PAWL_BODIES")
+	if dir == "" {
+		dir = "../../../shared/data/webhooks"
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("no folder of other bodies; name one in PAWL_BODIES")
+	}
+	a := runs(t, 0, faults("-bodies", dir)...)
+	b := runs(t, 0, faults("-bodies", dir, "-store", "bolt", "-seed", "7")...)
+	if a.Events == 0 || a.Events != b.Events || a.Skipped != b.Skipped {
+		t.Errorf("%+v and %+v", a, b)
+	}
+}
+
+func TestRepeat(t *testing.T) {
+	one := runs(t, 0)
+	if many := runs(t, 0, faults("-repeat", "5")...); many.Events != 5*one.Events {
+		t.Errorf("5 passes have %d events, one has %d", many.Events, one.Events)
+	}
+}
+
+func TestEffectsFile(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "effects.tsv")
+	a := runs(t, 0, faults("-effects", file)...)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	if len(lines) != a.Effects || !slices.IsSorted(lines) {
+		t.Errorf("%d lines for %d effects, sorted: %v", len(lines), a.Effects, slices.IsSorted(lines))
+	}
+	for _, l := range lines {
+		id, key, ok := strings.Cut(l, "\t")
+		if !ok || !strings.Contains(id, "/") || key == "" {
+			t.Errorf("line %q", l)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+		t.Errorf("files left behind: %v", left)
+	}
+}
+
+func TestSecondRunOnTheSameData(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "events.db")
+	first := runs(t, 0, faults("-store", "bolt", "-data", data)...)
+	second := runs(t, 0, faults("-store", "bolt", "-data", data)...)
+	if second.Events != first.Events || second.Effects != first.Effects || second.Duplicates <= first.Duplicates {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+
+	// The account notices an effect too many, and one too few.
+	change(t, data, func(b *bbolt.Bucket) error {
+		n, _ := b.NextSequence()
+		_, v := b.Cursor().First()
+		return b.Put(binary.BigEndian.AppendUint64(nil, n), bytes.Clone(v))
+	})
+	if a := runs(t, 1, "-store", "bolt", "-data", data); a.EffectsDuplicated != 1 || a.OK {
+		t.Errorf("one effect too many: %+v", a)
+	}
+	change(t, data, func(b *bbolt.Bucket) error {
+		k, _ := b.Cursor().Last()
+		if err := b.Delete(bytes.Clone(k)); err != nil {
+			return err
+		}
+		k, _ = b.Cursor().Last()
+		return b.Delete(bytes.Clone(k))
+	})
+	if a := runs(t, 1, "-store", "bolt", "-data", data); a.Pending != 1 || a.OK {
+		t.Errorf("one effect too few: %+v", a)
+	}
+}
+
+func change(t *testing.T, data string, f func(*bbolt.Bucket) error) {
+	t.Helper()
+	db, err := bbolt.Open(data, 0o600, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(func(tx *bbolt.Tx) error { return f(tx.Bucket(effectBucket)) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	empty := t.TempDir()
+	for _, args := range [][]string{
+		{"-nonsense"}, {"extra"}, {"-store", "paper"}, {"-data", "x"}, {"-repeat", "0"}, {"-dup", "1.5"}, {"-dup", "NaN"},
+		{"-forged", "-1"}, {"-shuffle", "-1"}, {"-bodies", empty},
+	} {
+		runs(t, 2, args...)
+	}
+}
+
+func TestShuffleIsBounded(t *testing.T) {
+	all := make([]delivery, 1000)
+	for i := range all {
+		all[i].bytes = []byte{byte(i >> 8), byte(i)}
+	}
+	moved := false
+	for place, d := range shuffle(all, 7, rand.New(rand.NewPCG(1, 1))) {
+		from := int(binary.BigEndian.Uint16(d.bytes))
+		if place-from > 7 || from-place > 7 {
+			t.Errorf("%d was moved to %d", from, place)
+		}
+		moved = moved || place != from
+	}
+	if !moved {
+		t.Error("nothing was moved")
+	}
+}
+
+func TestRenameStrings(t *testing.T) {
+	in := `{"a": "x\/1", "b":[ "y", {"x\/1":"x/1"}],"n":1.50,"u":"\u00e4"}` + "\n"
+	got, err := renameStrings([]byte(in), func(path, s string) (string, bool) { return s + "-2", s == "x/1" || path == ".b[]" })
+	want := `{"a": "x/1-2", "b":[ "y-2", {"x\/1":"x/1-2"}],"n":1.50,"u":"\u00e4"}` + "\n"
+	if err != nil || string(got) != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+	if _, err := renameStrings([]byte(in[:20]), func(_, s string) (string, bool) { return s, true }); err == nil {
+		t.Error("a truncated text was renamed")
+	}
+}
+
+func TestKilledAndRunAgain(t *testing.T) { killed(t, 3, 3) }
+
+func TestLongKilledAndRunAgain(t *testing.T) {
+	testenv.Long(t)
+	killed(t, 50, 10)
+}
+
+// killed kills the program again and again at random moments; what it leaves
+// behind ends ok.
+func killed(t *testing.T, kills, repeat int) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "pipeline")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	data := filepath.Join(dir, "events.db")
+	args := faults("-store", "bolt", "-data", data, "-repeat", fmt.Sprint(repeat))
+	whole := runs(t, 0, faults("-repeat", fmt.Sprint(repeat))...)
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	interrupted := 0
+	for range kills {
+		cmd := exec.Command(program, args...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(random.IntN(int(time.Duration(repeat)*200*time.Millisecond))), func() { cmd.Process.Kill() })
+		if err := cmd.Wait(); err != nil {
+			interrupted++
+		}
+	}
+	a := runs(t, 0, args...)
+	if a.Events != whole.Events || a.Effects != int(whole.Events) || !a.OK {
+		t.Errorf("after %d kills: %+v, want the %d events of an undisturbed run", interrupted, a, whole.Events)
+	}
+	t.Logf("killed %d times", interrupted)
+}
