@@ -16,6 +16,7 @@ WITH_SERVERS := $(GO) run ./internal/testenv/cmd/withservers
 
 test: install lint
 	$(WITH_SERVERS) $(GO) test -race -shuffle=on ./...
+	cd internal/benchmarks && $(GO) test .
 
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }

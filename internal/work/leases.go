@@ -34,6 +34,7 @@ type Leases[U any] struct {
 	first *Lease[U] // a list, doubly linked
 	size  int
 	renew *time.Timer
+	due   time.Time // when renew fires; zero if it does not, as while leases are renewed
 	lapse *time.Timer
 	watch time.Time // when lapse fires; zero if it does not
 }
@@ -66,15 +67,12 @@ func (k *Leases[U]) Add(l *Lease[U], until time.Time) {
 	}
 	k.first = l
 	k.size++
-	soon := min(k.interval(), time.Until(until)/2)
-	switch {
-	case k.renew == nil:
-		k.renew = time.AfterFunc(soon, k.renewAll)
+	if k.renew == nil {
+		k.renew = time.AfterFunc(k.interval(), k.renewAll)
 		k.lapse = time.AfterFunc(time.Until(until), k.lapseAll)
 		k.watch = until
-	case k.size == 1 || soon < k.interval()/2: // the others' turn may come too late for it
-		k.renew.Reset(soon)
 	}
+	k.renewIn(min(k.interval(), time.Until(until)/2))
 	if k.watch.IsZero() || until.Before(k.watch) {
 		k.lapse.Reset(time.Until(until))
 		k.watch = until
@@ -108,7 +106,7 @@ func (k *Leases[U]) Remove(l *Lease[U]) {
 	if k.size--; k.size == 0 {
 		k.renew.Stop()
 		k.lapse.Stop()
-		k.watch = time.Time{}
+		k.due, k.watch = time.Time{}, time.Time{}
 	}
 }
 
@@ -148,6 +146,7 @@ func (k *Leases[U]) interval() time.Duration { return max(k.Duration/3, time.Mil
 // sooner.
 func (k *Leases[U]) renewAll() {
 	k.mu.Lock()
+	k.due = time.Time{}
 	leases := make([]*Lease[U], 0, k.size)
 	for l := k.first; l != nil; l = l.next {
 		leases = append(leases, l)
@@ -175,7 +174,16 @@ func (k *Leases[U]) renewAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.size > 0 {
-		k.renew.Reset(next)
+		k.renewIn(next)
+	}
+}
+
+// renewIn sets the timer of the next renewal, unless it fires before that. k.mu
+// is held.
+func (k *Leases[U]) renewIn(d time.Duration) {
+	if at := time.Now().Add(d); k.due.IsZero() || at.Before(k.due) {
+		k.renew.Reset(d)
+		k.due = at
 	}
 }
 

@@ -1,0 +1,105 @@
+package boltinbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/pawl-go/pawl/inbox"
+)
+
+func (st *step) list(q *inbox.Query) (records []inbox.Record, err error) {
+	for seq := range st.selected(q) {
+		r, err := st.whole(seq)
+		if err != nil {
+			return nil, err
+		}
+		if records = append(records, r); len(records) == q.N {
+			break
+		}
+	}
+	return records, nil
+}
+
+// selected yields the numbers of the records that a query selects, rising.
+func (st *step) selected(q *inbox.Query) func(yield func(seq uint64) bool) {
+	switch {
+	case q.ID != "":
+		return st.ofID(q)
+	case q.State == inbox.StatePending:
+		return after(st.pending, nil, q.After, nil)
+	case q.State == inbox.StateDone:
+		return after(st.settled, nil, q.After, func(v []byte) bool {
+			s, err := decodeStatus(v)
+			return err != nil || s.state == inbox.StateDone // whoever reads it whole finds the error
+		})
+	}
+	return after(st.kept, []byte{byte(q.State)}, q.After, nil)
+}
+
+// after yields the numbers behind a number, from keys that are a prefix and a
+// number.
+func after(b *bbolt.Bucket, prefix []byte, seq uint64, want func(v []byte) bool) func(func(uint64) bool) {
+	return func(yield func(uint64) bool) {
+		c := b.Cursor()
+		for k, v := c.Seek(binary.BigEndian.AppendUint64(bytes.Clone(prefix), seq+1)); bytes.HasPrefix(k, prefix) && k != nil; k, v = c.Next() {
+			if (want == nil || want(v)) && !yield(binary.BigEndian.Uint64(k[len(prefix):])) {
+				return
+			}
+		}
+	}
+}
+
+func (st *step) ofID(q *inbox.Query) func(func(uint64) bool) {
+	return func(yield func(uint64) bool) {
+		e, _, err := st.entry(q.ID)
+		if err != nil {
+			return
+		}
+		for _, seq := range e.seqs {
+			if seq > q.After && !yield(seq) {
+				return
+			}
+		}
+	}
+}
+
+// whole returns a record that shares no bytes with the file.
+func (st *step) whole(seq uint64) (inbox.Record, error) {
+	ev, s, err := st.record(seq)
+	if err != nil {
+		return inbox.Record{}, err
+	}
+	r := inbox.Record{
+		Event: ev.Event, Seq: seq, Stream: ev.stream, State: s.state, Attempts: int(s.attempts), LastError: string(s.err),
+		Received: time.UnixMicro(ev.received), Age: micros(st.now - ev.received),
+	}
+	r.Payload, r.Context = bytes.Clone(ev.Payload), bytes.Clone(ev.Context)
+	switch {
+	case s.state != inbox.StatePending:
+		r.Settled, r.Expires = time.UnixMicro(s.at), time.UnixMicro(s.expires)
+		if s.deleted != 0 {
+			r.Deleted = time.UnixMicro(s.deleted)
+		}
+	case s.at != 0:
+		r.Next = time.UnixMicro(s.at)
+	}
+	return r, nil
+}
+
+func (st *step) totals() (inbox.Totals, error) {
+	t := inbox.Totals{
+		Pending: st.counts[inbox.StatePending], Done: st.counts[inbox.StateDone], Dead: st.counts[inbox.StateDead],
+		Quarantined: st.counts[inbox.StateQuarantined], Conflicts: st.counts[inbox.StateConflict],
+	}
+	if k, _ := st.pending.Cursor().First(); k != nil {
+		ev, err := decodeEvent(st.events.Get(k))
+		if err != nil {
+			return t, err
+		}
+		t.Oldest = micros(st.now - ev.received)
+	}
+	return t, nil
+}

@@ -1,0 +1,186 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl/dedup"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/retry"
+)
+
+// deliver posts a body to an endpoint as the provider does, and returns the
+// answer's status.
+func deliver(hook http.Handler, body string) int {
+	r := httptest.NewRequest("POST", "/webhooks/test", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Signature", "signed")
+	w := httptest.NewRecorder()
+	hook.ServeHTTP(w, r)
+	return w.Code
+}
+
+// A delivery is stored, answered, and worked. The provider sends it again, and
+// nothing happens twice. (A source for your provider is in a package beside this
+// one: whatsapp, ycloud.)
+func Example() {
+	box, err := inbox.New(inbox.NewMemory(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	hook, err := inbox.Handler(box, provider{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(deliver(hook, `[{"id":"m1","key":"alice"},{"id":"m2","key":"alice"}]`))
+	fmt.Println(deliver(hook, `[{"id":"m1","key":"alice"},{"id":"m2","key":"alice"}]`))
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err = box.Work(ctx, func(_ context.Context, r inbox.Record) inbox.Outcome {
+		fmt.Println("worked", r.ID)
+		if r.ID == "test/m2" {
+			cancel() // the example ends here; a service works until it is stopped
+		}
+		return inbox.Done()
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := box.Stats()
+	fmt.Println(s.Accepted, "accepted,", s.Duplicates, "duplicates,", s.Done, "done")
+	// Output:
+	// 200
+	// 200
+	// worked test/m1
+	// worked test/m2
+	// 2 accepted, 2 duplicates, 2 done
+}
+
+// A handler can run more than once for an event: here it fails after its effect.
+// A guard makes the effect happen once all the same.
+func ExampleBox_Work_effectOnce() {
+	box, err := inbox.New(inbox.NewMemory(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := dedup.New(dedup.NewMemory(), &dedup.Options{Scope: "crm"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	event := inbox.Event{ID: "test/m1", Provider: "test", Key: "alice", Payload: []byte("hello")}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := box.Accept(ctx, event); err != nil {
+		log.Fatal(err)
+	}
+	err = box.Work(ctx, func(ctx context.Context, r inbox.Record) inbox.Outcome {
+		fmt.Println("attempt", r.Attempts)
+		err := guard.Do(ctx, dedup.Request{ID: r.ID}, func(context.Context) error {
+			fmt.Println("the CRM gets", string(r.Payload))
+			return nil
+		})
+		switch {
+		case err != nil:
+			return inbox.Failed(err)
+		case r.Attempts == 1:
+			return inbox.Failed(errors.New("the network broke behind the effect"))
+		}
+		cancel()
+		return inbox.Done()
+	}, &inbox.WorkOptions{Backoff: retry.Constant(time.Millisecond)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// attempt 1
+	// the CRM gets hello
+	// attempt 2
+}
+
+// What a handler returns decides what becomes of the event.
+func ExampleOutcome() {
+	box, err := inbox.New(inbox.NewMemory(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, typ := range []string{"order", "advertisement", "unheard of"} {
+		if _, err := box.Accept(ctx, inbox.Event{ID: "test/" + typ, Provider: "test", Type: typ, Key: "alice"}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	err = box.Work(ctx, func(_ context.Context, r inbox.Record) inbox.Outcome {
+		switch r.Type {
+		case "order":
+			return inbox.Done()
+		case "advertisement":
+			return inbox.Dead(errors.New("the customer has left"))
+		}
+		cancel()
+		return inbox.Quarantine(errors.New("no such type"))
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range []inbox.State{inbox.StateDead, inbox.StateQuarantined} {
+		records, err := box.List(context.Background(), s, 0, 10)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, r := range records {
+			fmt.Printf("%s: %v, %s\n", r.Type, r.State, r.LastError)
+		}
+	}
+	// Output:
+	// advertisement: dead, the customer has left
+	// unheard of: quarantined, no such type
+}
+
+// Two dependencies work the same events, each at its own pace: while one of them
+// is down, the other goes on.
+func ExampleOptions_streams() {
+	box, err := inbox.New(inbox.NewMemory(), &inbox.Options{
+		Streams: func(inbox.Event) []string { return []string{"crm", "routing"} },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := box.Accept(ctx, inbox.Event{ID: "test/m1", Provider: "test", Key: "alice"}); err != nil {
+		log.Fatal(err)
+	}
+	tried := make(chan struct{})
+	crm := make(chan error)
+	go func() {
+		crm <- box.Work(ctx, func(context.Context, inbox.Record) inbox.Outcome {
+			close(tried)
+			return inbox.Failed(errors.New("the CRM is down"))
+		}, &inbox.WorkOptions{Stream: "crm", Backoff: retry.Constant(time.Hour)})
+	}()
+	<-tried
+	err = box.Work(ctx, func(context.Context, inbox.Record) inbox.Outcome {
+		fmt.Println("routed")
+		cancel()
+		return inbox.Done()
+	}, &inbox.WorkOptions{Stream: "routing"})
+	if err := errors.Join(err, <-crm); err != nil {
+		log.Fatal(err)
+	}
+	totals, err := box.Totals(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(totals.Done, "done,", totals.Pending, "pending")
+	// Output:
+	// routed
+	// 1 done, 1 pending
+}

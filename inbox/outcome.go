@@ -1,0 +1,87 @@
+package inbox
+
+import (
+	"fmt"
+	"time"
+)
+
+// An Outcome is what a handler says became of an event. Functions make them;
+// the zero Outcome says that the handler did not know, and is a failure.
+type Outcome struct {
+	kind  outcome
+	after time.Duration
+	err   error
+}
+
+type outcome uint8
+
+const (
+	failed outcome = iota
+	done
+	retried
+	dead
+	quarantined
+)
+
+// Done says that the event is worked to its end.
+func Done() Outcome { return Outcome{kind: done} }
+
+// Failed says that the event was not worked, and may be tried again after the
+// backoff of the options. After the last attempt it is dead.
+func Failed(err error) Outcome { return Outcome{kind: failed, err: err} }
+
+// OutcomeOf is Done if err is nil, and Failed otherwise.
+func OutcomeOf(err error) Outcome {
+	if err == nil {
+		return Done()
+	}
+	return Failed(err)
+}
+
+// Retry is Failed with a time of its own in place of the backoff: a server said
+// when to come back. The attempt counts like any other. A negative time counts as
+// zero.
+func Retry(after time.Duration, err error) Outcome {
+	return Outcome{kind: retried, after: min(max(after, 0), MaxDuration), err: err}
+}
+
+// Dead says that trying again is of no use. The event is kept, and its key goes
+// on with the next.
+func Dead(err error) Outcome { return Outcome{kind: dead, err: err} }
+
+// Quarantine says that the handler does not understand the event: an unknown
+// type, a version it has not been taught. The event is kept, and its key goes on
+// with the next.
+func Quarantine(err error) Outcome { return Outcome{kind: quarantined, err: err} }
+
+// Err returns the error that the outcome was made with.
+func (o Outcome) Err() error { return o.err }
+
+// String returns the outcome's name, one of "done", "failed", "retry", "dead" and
+// "quarantine".
+func (o Outcome) String() string {
+	switch o.kind {
+	case done:
+		return "done"
+	case retried:
+		return "retry"
+	case dead:
+		return "dead"
+	case quarantined:
+		return "quarantine"
+	}
+	return "failed"
+}
+
+// text is the outcome's error as it is stored.
+func (o Outcome) text() (s string) {
+	if o.err == nil {
+		return "the handler gave no reason"
+	}
+	defer func() {
+		if recover() != nil {
+			s = fmt.Sprintf("an error of type %T whose text cannot be had", o.err)
+		}
+	}()
+	return cut(o.err.Error())
+}
