@@ -26,6 +26,17 @@
 //	}
 //	// The effect has happened, now or before: acknowledge.
 //
+// # When a process dies
+//
+// Until its lease has lapsed, deliveries of the message get ErrInFlight. Nobody
+// can tell then whether the owner died before the effect or after it. Under
+// [Rerun] the next delivery runs the effect, possibly a second time: right for
+// effects that are idempotent or commit with the claim. Under [Hold] nobody runs
+// it: the ID is held, and claims of it are answered Unknown, until a person or a
+// reconciler settles it; list such claims with [Guard.Held]. Nothing runs by
+// itself: without a delivery nothing happens. In a transaction ([Guard.With])
+// neither claim nor effect has happened.
+//
 // # Choosing a store
 //
 // [NewMemory] is for tests and single processes. The packages boltdedup,
@@ -43,13 +54,12 @@
 // messages that your own system numbers use [MessageID], for events without any
 // ID [FingerprintID].
 //
-// # Choosing a policy
+// # Personal data
 //
-// When a lease lapses, its owner may have died before the effect or after it.
-// [Rerun] lets the next one run it: right for effects that are idempotent or
-// commit with the claim. [Hold] lets nobody run it: the ID is held, and claims of
-// it are answered Unknown, until a person or a reconciler settles it; list such
-// claims with [Guard.Held].
+// IDs are personal data where the provider's are: a WhatsApp message ID contains
+// the customer's number. Errors and logs name an ID by the first 12 digits of its
+// [ShortID]; what fn returns is passed on as it is. Stores keep IDs and results in
+// clear, [Memory] excepted; [Guard.Forget] erases them.
 package dedup
 
 import (
@@ -66,9 +76,9 @@ import (
 // effect; many can share a store. Its methods are safe for concurrent use.
 //
 // Concurrent single calls of Claim, Do, FirstSeen and Settle are joined into one
-// round trip or commit; none waits for company. A round trip is given up after
-// 10 seconds, and calls that arrived meanwhile wait for it. A Memory is asked
-// directly.
+// round trip or commit; none waits for company. A call of the store is given up
+// after 10 seconds, if the store can be interrupted, and calls that arrived
+// meanwhile wait for it: give contexts a deadline. A Memory is asked directly.
 type Guard struct {
 	*core
 	store Store

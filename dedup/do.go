@@ -11,26 +11,39 @@ import (
 )
 
 // Do runs fn unless the effect of the message has happened before, and returns
-// nil only if the effect is known to have happened, now or before. On any error,
-// do not acknowledge the message:
+// nil only if the effect is known to have happened, now or before. Acknowledge the
+// message then. What to do with an error:
 //
-//   - [*ClaimError] with [ErrInFlight]: another owner is at work.
-//   - [*ClaimError] with [ErrHeld]: an owner vanished and the policy is Hold.
-//   - [*ClaimError] with [ErrConflict]: the ID is known with another fingerprint.
-//   - [ErrUnavailable]: the store gave no answer. When fn had run by then, the
-//     text says so; a redelivery runs it again under Rerun, and finds it held
-//     under Hold.
-//   - [ErrFull]: the store has no room for another ID.
-//   - [ErrStale]: fn ran, but the lease was lost meanwhile; the effect may have
-//     happened more than once.
-//   - what fn returned. Under Rerun the claim was then released. Under Hold it is
-//     held, because a call that failed may have had its effect all the same,
-//     unless the error is wrapped in [NotDone], which releases.
+//   - Deliver again later: [ErrInFlight], another owner is at work, for
+//     ClaimError.Claim.Left at most if that is known; [ErrUnavailable], the store
+//     gave no answer; [ErrFull], it has no room; [ErrStale]; the context's error;
+//     and what fn returned.
+//   - Ask a person first: [ErrHeld], an owner vanished, or failed without knowing,
+//     under Hold. Put the message where it can be found by its ID, and settle the
+//     ID: see [Guard.Held].
+//   - Put the message aside, since delivering again is of no use: [ErrConflict],
+//     the ID is known with another fingerprint; [ErrInvalid], the request is
+//     outside its range.
 //
-// fn's context carries the fencing token ([TokenFrom]). Do renews the lease while
-// fn runs; when it is lost, the context is cancelled with a cause that wraps
-// ErrStale. A panic in fn settles the claim as an error would and goes on. The
-// claim is settled even when ctx has ended.
+// The first three kinds of refusal are [*ClaimError]s. ErrStale means that fn ran,
+// but the lease was lost meanwhile, or the ID was settled or forgotten by somebody
+// else: the effect may have happened more than once. When fn ran and its
+// completion could not be recorded, ErrUnavailable says so in its text; a
+// redelivery runs it again under Rerun, and finds it held under Hold. What fn
+// returned is joined to either.
+//
+// When fn returns an error, the claim is released under Rerun. Under Hold it is
+// held, because a call that failed may have had its effect all the same, unless
+// the error is wrapped in [NotDone], which releases. That includes an fn that
+// fails because its context has ended: at shutdown, stop taking messages and let
+// effects end, or return NotDone(ctx.Err()) where nothing was sent yet.
+//
+// fn's context carries the fencing token ([TokenFrom]). Do renews the lease for
+// as long as fn runs, without limit, and waits for fn to return also when its
+// context has ended: bound fn by a deadline of its own. When the lease is lost,
+// the context is cancelled with a cause that wraps ErrStale. A panic in fn settles
+// the claim as an error would and goes on. The claim is settled even when ctx has
+// ended.
 func (g *Guard) Do(ctx context.Context, r Request, fn func(context.Context) error) error {
 	if fn == nil {
 		return invalid("nil function")
@@ -134,7 +147,7 @@ func (g *Guard) do(ctx context.Context, r Request, fn func(context.Context) erro
 	defer run.lease.Cancel(nil)
 	if !g.bound {
 		run.lease.Unit = run
-		g.leases.Add(&run.lease, sent.Add(run.claim.Left))
+		g.leases.Add(&run.lease, sent.Add(g.opts.Lease)) // no ask is granted before it is sent
 		defer g.leases.Remove(&run.lease)
 	}
 	returned := false
@@ -153,7 +166,7 @@ func (g *Guard) do(ctx context.Context, r Request, fn func(context.Context) erro
 var errPanic = errors.New("panic")
 
 // acquire claims for a run, and waits for a duplicate that is under way as long
-// as the options say. It returns when the ask was sent that was answered.
+// as the options say. It returns when the ask that was answered was first sent.
 func (g *Guard) acquire(ctx context.Context, r Request, run *run) (sent time.Time, err error) {
 	start, wait := time.Now(), 50*time.Millisecond
 	for {

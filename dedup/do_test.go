@@ -119,6 +119,24 @@ func TestDoWaitsForTheOwner(t *testing.T) {
 	})
 }
 
+// A duplicate of a short effect does not wait for long.
+func TestDoLooksAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, dedup.NewMemory(), &dedup.Options{Wait: 5 * time.Second})
+		go func() {
+			_ = g.Do(t.Context(), dedup.Request{ID: "a"}, func(context.Context) error { time.Sleep(60 * time.Millisecond); return nil })
+		}()
+		synctest.Wait()
+		start := time.Now()
+		if err := g.Do(t.Context(), dedup.Request{ID: "a"}, nop); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d > 200*time.Millisecond {
+			t.Errorf("an effect of 60ms made its duplicate wait for %v", d)
+		}
+	})
+}
+
 func TestDoRenewsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(t, dedup.NewMemory(), &dedup.Options{Lease: time.Second})

@@ -24,7 +24,9 @@ var (
 	// ErrConflict says that the ID is known with another fingerprint.
 	ErrConflict = errors.New("dedup: another message has this ID")
 	// ErrUnavailable says that the store gave no answer: the step may have been
-	// applied or not.
+	// applied or not. It wraps the cause, which may be one that does not pass by
+	// itself: a missing table, a missing right. A caller whose own context ends
+	// first gets the context's error instead.
 	ErrUnavailable = errors.New("dedup: the store gave no answer")
 	// ErrFull says that a store has no room for another ID. Nothing was claimed and
 	// nothing was dropped to make room.
@@ -52,6 +54,9 @@ func (e *ClaimError) Error() string {
 	c := e.Claim
 	switch c.State {
 	case InFlight:
+		if c.Left == 0 {
+			return fmt.Sprintf("%v: %s, for how long is not known; not run here, ask again later", ErrInFlight, short(c.ID))
+		}
 		return fmt.Sprintf("%v: %s, attempt %d, lease ends in %v; not run here, ask again later",
 			ErrInFlight, short(c.ID), c.Attempt, c.Left.Round(time.Millisecond))
 	case Unknown:

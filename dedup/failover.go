@@ -49,13 +49,13 @@ type Failover struct {
 
 	mu       sync.Mutex
 	down     bool
-	since    time.Time // of the last transition
-	failures int       // of the primary, in a row
-	probe    probe     // what failed last
-	tried    time.Time // the last attempt to hand back
-	deaf     time.Time // when the standby failed to be told
-	busy     bool      // catchUp is under way
-	asking   map[owned]int
+	since    time.Time     // of the last transition
+	failures int           // of the primary, in a row
+	probe    probe         // what failed last
+	tried    time.Time     // the last attempt to hand back
+	deaf     time.Time     // when the standby failed to be told
+	busy     bool          // catchUp is under way
+	asking   map[asked]int // asks that have no answer yet
 	grants   map[owned]grant
 	learnt   map[owned]*completion // to be told to the primary
 	mirrors  map[owned]*completion // to be told to the standby
@@ -125,7 +125,7 @@ func NewFailover(primary, standby Store, opts *FailoverOptions) (*Failover, erro
 	if o.Timeout < 0 || o.RetryEvery < 0 || o.Limit < 0 {
 		return nil, invalid("negative failover option")
 	}
-	return &Failover{primary: primary, standby: standby, opts: o, asking: make(map[owned]int),
+	return &Failover{primary: primary, standby: standby, opts: o, asking: make(map[asked]int),
 		grants: make(map[owned]grant), learnt: make(map[owned]*completion), mirrors: make(map[owned]*completion)}, nil
 }
 
@@ -144,7 +144,13 @@ func (f *Failover) Run(ctx context.Context) error {
 // is left: some completions could not be told, and die with this process.
 func (f *Failover) HandBack(ctx context.Context) error {
 	f.handBack(ctx)
-	f.mirror(ctx)
+	for left := f.Stats().Waiting; left > 0; {
+		f.mirror(ctx)
+		before := left
+		if left = f.Stats().Waiting; left >= before {
+			break
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down || len(f.learnt)+len(f.mirrors) > 0 {
@@ -164,6 +170,12 @@ func (f *Failover) Stats() FailoverStats {
 }
 
 type owned struct{ scope, id string }
+
+// An asked ID is one that a store may be about to grant.
+type asked struct {
+	owned
+	standby bool
+}
 
 // A grant is a claim that was not settled yet.
 type grant struct {

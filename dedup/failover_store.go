@@ -63,15 +63,13 @@ func (f *Failover) known(p Params, asks []Ask, claims []Claim) (rest []Ask, plac
 			claims[i] = Claim{State: Acquired, ID: a.ID, Token: g.token, Attempt: g.attempt, Left: g.until.Sub(now)}
 		case elsewhere:
 			claims[i] = Claim{State: InFlight, ID: a.ID, Attempt: g.attempt, Left: g.until.Sub(now)}
-		case f.down && f.asking[id] > 0: // the primary may be about to grant it
+		case f.asking[asked{id, !f.down}] > 0: // the other store may be about to grant it
 			claims[i] = Claim{State: InFlight, ID: a.ID}
 		case f.down && len(f.learnt) >= f.opts.Limit:
 			claims[i] = Claim{ID: a.ID, Err: ErrFull}
 		default:
 			rest, places = append(rest, a), append(places, i)
-			if !f.down {
-				f.asking[id]++
-			}
+			f.asking[asked{id, f.down}]++
 		}
 	}
 	return rest, places, f.down
@@ -128,10 +126,9 @@ func (f *Failover) asked(p Params, asks []Ask, claims []Claim, standby bool) {
 	now := time.Now()
 	for i, a := range asks {
 		id := owned{p.Scope, a.ID}
-		if !standby {
-			if f.asking[id]--; f.asking[id] <= 0 {
-				delete(f.asking, id)
-			}
+		at := asked{id, standby}
+		if f.asking[at]--; f.asking[at] <= 0 {
+			delete(f.asking, at)
 		}
 		if claims == nil || claims[i].Err != nil || claims[i].State != Acquired {
 			continue

@@ -115,9 +115,16 @@ func (g *Guard) Settle(ctx context.Context, s ...Settlement) error {
 // Held lists at most n claims that are Unknown, ordered by ID, beginning behind
 // the ID after; the empty string begins at the first. Find out what happened to
 // each, then settle it: c.Complete(result) or c.Release(). For a guard that is
-// used with [DoValue] the result is the value as JSON. An owner that was only
-// slow and settles another way later gets ErrStale; if it completes too, it
-// succeeds and your result stays.
+// used with [DoValue] the result is the value as JSON; without one, every
+// duplicate gets ErrResult.
+//
+// Neither settlement runs the effect: after a release, the next delivery does. If
+// the sender will not send the message again, hand it to Do yourself. A guard
+// keeps no messages, and an ID that nobody settles is kept for ever.
+//
+// An owner that was only slow and settles another way later gets ErrStale; if it
+// completes too, it succeeds and your result stays. A claim whose Err is set
+// cannot be read: its store's package says what to do.
 func (g *Guard) Held(ctx context.Context, after string, n int) ([]Claim, error) {
 	if n < 1 || n > maxPage {
 		return nil, invalid("page of %d, not 1 to %d", n, maxPage)
@@ -181,7 +188,7 @@ func (g *Guard) claimOne(ctx context.Context, a *Ask, complete bool) (Claim, err
 func (g *Guard) askOne(ctx context.Context, a *Ask, complete bool) (Claim, error) {
 	switch {
 	case g.bound:
-		claims, err := g.store.Claim(ctx, g.params(complete), []Ask{*a})
+		claims, err := g.claim(ctx, g.params(complete), []Ask{*a})
 		if err != nil {
 			return Claim{}, err
 		}
@@ -212,7 +219,7 @@ func (g *Guard) claimMany(ctx context.Context, asks []Ask, complete bool) ([]Cla
 	var claims []Claim
 	var err error
 	if g.bound || g.memory != nil {
-		claims, err = g.store.Claim(ctx, g.params(complete), asks)
+		claims, err = g.claim(ctx, g.params(complete), asks)
 	} else {
 		claims, err = g.ask(ctx, g.params(complete), asks)
 		if len(unanswered(asks, claims, err)) > 0 && !complete {
@@ -276,7 +283,7 @@ func (g *Guard) sendAll(ctx context.Context, s []Settlement) []error {
 	if !g.bound {
 		ctx = context.Background()
 	}
-	errs, err := g.store.Settle(ctx, g.params(false), s)
+	errs, err := g.send(ctx, s)
 	if err != nil {
 		errs = make([]error, len(s))
 		for i := range errs {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pawl-go/pawl/dedup"
@@ -89,6 +90,48 @@ func (f *flaky) Held(ctx context.Context, scope, after string, n int) ([]dedup.C
 		return nil, errLost
 	}
 	return f.Store.Held(ctx, scope, after, n)
+}
+
+// A patched store has some of its steps replaced.
+type patched struct {
+	dedup.Store
+	claim  func(context.Context, dedup.Params, []dedup.Ask) ([]dedup.Claim, error)
+	settle func(context.Context, dedup.Params, []dedup.Settlement) ([]error, error)
+	held   func(ctx context.Context, scope, after string, n int) ([]dedup.Claim, error)
+}
+
+func (s *patched) Claim(ctx context.Context, p dedup.Params, asks []dedup.Ask) ([]dedup.Claim, error) {
+	if s.claim != nil {
+		return s.claim(ctx, p, asks)
+	}
+	return s.Store.Claim(ctx, p, asks)
+}
+
+func (s *patched) Settle(ctx context.Context, p dedup.Params, settlements []dedup.Settlement) ([]error, error) {
+	if s.settle != nil {
+		return s.settle(ctx, p, settlements)
+	}
+	return s.Store.Settle(ctx, p, settlements)
+}
+
+func (s *patched) Held(ctx context.Context, scope, after string, n int) ([]dedup.Claim, error) {
+	if s.held != nil {
+		return s.held(ctx, scope, after, n)
+	}
+	return s.Store.Held(ctx, scope, after, n)
+}
+
+// hanging returns a memory store whose settlements have no answer while on is
+// set.
+func hanging(on *atomic.Bool) *patched {
+	m := dedup.NewMemory()
+	return &patched{Store: m, settle: func(ctx context.Context, p dedup.Params, s []dedup.Settlement) ([]error, error) {
+		if on.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return m.Settle(ctx, p, s)
+	}}
 }
 
 // newGuard makes a guard or fails the test.

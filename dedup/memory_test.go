@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +74,127 @@ func TestMemoryClearsAsItGoes(t *testing.T) {
 		}
 		if n := m.Len(); n > 15_000 {
 			t.Errorf("%d IDs are held, where 6,000 are within their retention", n)
+		}
+	})
+}
+
+// A store that is full of what has expired has room for new IDs.
+func TestMemoryMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := dedup.NewMemory()
+		m.SetLimit(100)
+		g := newGuard(t, m, &dedup.Options{Retention: time.Hour})
+		for i := range 100 {
+			if _, err := g.FirstSeen(t.Context(), fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(48 * time.Hour)
+		room := 0
+		for i := range 10_000 {
+			if _, err := g.FirstSeen(t.Context(), fmt.Sprint("new ", i)); err == nil {
+				room++
+			}
+		}
+		if room != 100 {
+			t.Errorf("there was room for %d new IDs, want 100", room)
+		}
+		m.SetLimit(0) // as at first
+		wantState(t, claim(t, g, "one more"), dedup.Acquired)
+	})
+}
+
+// A token rises also when the record is gone and no time has passed, so that the
+// old owner cannot settle the new one's claim.
+func TestMemoryTokensRiseAfterForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, dedup.NewMemory(), &dedup.Options{Retention: time.Millisecond, Lease: time.Millisecond})
+		for range 3 {
+			old := claim(t, g, "a")
+			if err := g.Forget(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			next := claim(t, g, "a")
+			if next.Token <= old.Token {
+				t.Errorf("token %d follows %d", next.Token, old.Token)
+			}
+			wantErr(t, g.Settle(t.Context(), old.Complete(nil)), dedup.ErrStale)
+			if err := g.Forget(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// Held lists the lowest IDs first and goes on where the page before ended, though
+// the table has no order.
+func TestMemoryHeldPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, dedup.NewMemory(), &dedup.Options{OnLapse: dedup.Hold, Lease: time.Second})
+		other := newGuard(t, dedup.NewMemory(), &dedup.Options{Scope: "other", OnLapse: dedup.Hold, Lease: time.Second})
+		const n = 1000
+		var want []string
+		for i := range n {
+			id := fmt.Sprintf("%03x", i*677%4096)
+			want = append(want, id)
+			wantState(t, claim(t, g, id), dedup.Acquired)
+			wantState(t, claim(t, other, id+"!"), dedup.Acquired)
+		}
+		slices.Sort(want)
+		time.Sleep(time.Minute)
+		var got []string
+		for after := ""; ; {
+			page, err := g.Held(t.Context(), after, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range page {
+				if c.State != dedup.Unknown || c.Token == 0 || c.Attempt != 1 || c.Age != time.Minute {
+					t.Fatalf("listed %+v", c)
+				}
+				got = append(got, c.ID)
+			}
+			if len(page) < 7 {
+				break
+			}
+			after = page[len(page)-1].ID
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d IDs are listed, of %d, or in another order", len(got), n)
+		}
+	})
+}
+
+// Sweep goes through the whole store in one call if it may, and in calls of n
+// looks at about n records in each, however many parts it has.
+func TestMemorySweepGoesThroughAllOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := dedup.NewMemory()
+		g := newGuard(t, m, &dedup.Options{Retention: time.Minute, Lease: time.Second})
+		fill := func(n int, prefix string) {
+			for i := range n {
+				if _, err := g.FirstSeen(t.Context(), fmt.Sprint(prefix, i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		fill(3000, "a")
+		if dropped, err := m.Sweep(t.Context(), 1_000_000); err != nil || dropped != 3000 || m.Len() != 0 {
+			t.Errorf("dropped %d, %v; %d are left", dropped, err, m.Len())
+		}
+		fill(64, "b") // few, in a table that was large
+		calls := 0
+		for ; m.Len() > 0 && calls < 100; calls++ {
+			if _, err := m.Sweep(t.Context(), 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if calls > 5 {
+			t.Errorf("%d calls of Sweep(1000) in a table of 3000 places", calls)
+		}
+		if dropped, err := m.Sweep(t.Context(), 1000); dropped != 0 || err != nil {
+			t.Errorf("of an empty store: %d, %v", dropped, err)
 		}
 	})
 }

@@ -166,6 +166,7 @@ func TestCallSeesWhoWaits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = m.Do(ctx, 1) })
+		synctest.Wait() // it is sent
 		wg.Go(func() { _, _ = m.Do(t.Context(), 2) })
 		synctest.Wait()
 		cancel()
