@@ -50,7 +50,8 @@
 //
 // Never call a guard that is not bound to the transaction from within an Update
 // or Batch of the same file: it would wait for the very transaction it is called
-// from, for ever. Bind it: guard.With(store.Tx(tx)).
+// from, until its context ends, and without a deadline for ever. Bind it:
+// guard.With(store.Tx(tx)).
 //
 // A call that waits for the writer does not see its context end before it has
 // its turn; nothing is written then.

@@ -16,7 +16,15 @@
 //	store, err := pgdedup.New(pool, nil)
 //	...
 //	err = store.Migrate(ctx) // once per release, with the right to create
-//	err = store.Check(ctx)
+//	...
+//	if err := store.Check(ctx); errors.Is(err, pgdedup.ErrNotMigrated) {
+//		return err
+//	} else if err != nil {
+//		log.Print(err) // at risk, unchecked, isolation, or not reachable yet
+//	}
+//
+// The service's own role needs USAGE on the schema, and SELECT, INSERT, UPDATE and
+// DELETE on its tables. IDs, scopes and results stand in the table in clear.
 //
 // Call [Store.Sweep] from time to time: expired records do no harm, but stay
 // until they are swept or their ID is claimed again.
@@ -51,8 +59,10 @@
 // transactions of at most 256 IDs, to be easy on the lock table, each in one
 // round trip; IDs that stand in a batch twice take a further one. There is one
 // index on the table, and a second one over held claims only. A claim writes one
-// row, about 150 bytes with a 36-byte ID, and its completion writes it again on
-// the same page, which is half empty for that purpose. A duplicate writes nothing.
+// row, and its completion writes it again on the same page, which is half empty
+// for that purpose. On disk, an ID of 36 bytes takes about 400 bytes, the index
+// included: 100 IDs a second, kept for 8 days, are 69 million rows and 28 GB. A
+// duplicate writes nothing.
 //
 // # Poolers
 //

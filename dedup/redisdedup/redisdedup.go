@@ -4,11 +4,12 @@
 // may be sent twice: what [dedup.Store] promises holds between any number of
 // processes that use one Redis.
 //
-// What is not guaranteed: a claim is only as durable as this Redis. After a
-// crash with appendfsync everysec, and after a failover to a replica that had not
+// What is not guaranteed: a claim is only as durable as this Redis. After a crash
+// with appendfsync everysec, and after a failover to a replica that had not
 // received the last writes, a claim can be granted twice and a completion can be
-// forgotten. Once it was lost, an ID is new. For effects that cost money use
-// boltdedup or pgdedup. [Store.Check] says what the server's settings allow.
+// forgotten. Once it was lost, an ID is new, also one that was held. For effects
+// that cost money use boltdedup or pgdedup. [Store.Check] says what the server's
+// settings allow.
 //
 //	store, err := redisdedup.New(client, nil)
 //	if err != nil {
@@ -36,9 +37,20 @@
 // of 36 bytes takes about 220 bytes there. Set maxmemory-policy to noeviction, so
 // that a full server refuses claims rather than forget some.
 //
-// The read timeout of the client bounds how long a step can take: a command that
-// was sent is not given up when ctx ends, unless ContextTimeoutEnabled is set. A
-// step that the client sends again after a broken connection has the first answer.
+// A step that the client sends again after a broken connection has the first
+// answer. While Redis does not answer, a call lasts as long as the client's dials,
+// retries and read timeouts do, up to 10 seconds: a command that was sent is not
+// given up when ctx ends, unless ContextTimeoutEnabled is set, though the caller
+// is. Give contexts a deadline; MaxRetries: -1 makes the client fail sooner, and
+// the guard asks again by itself.
+//
+// # Testing
+//
+// miniredis will do; the example "unitTest" tests a service with it. Leases follow
+// its clock (SetTime), retentions its expiry (FastForward): move both. Store.Check
+// answers dedup.ErrUnchecked there. For a service's own logic no server is
+// needed: in a testing/synctest bubble with dedup.NewMemory, time.Sleep(31 *
+// time.Second) ends a lease at once.
 //
 // # Keys
 //
