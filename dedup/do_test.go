@@ -272,6 +272,9 @@ func TestDoRetriesTheSettlement(t *testing.T) {
 	})
 }
 
+type someKey struct{}
+
+// The token is found through contexts made from the effect's.
 func TestTokenFrom(t *testing.T) {
 	g := newGuard(t, dedup.NewMemory(), nil)
 	var first, second uint64
@@ -280,7 +283,7 @@ func TestTokenFrom(t *testing.T) {
 		return errEffect
 	})
 	_ = g.Do(t.Context(), dedup.Request{ID: "a"}, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(context.WithValue(ctx, "k", "v"), time.Minute) //nolint
+		ctx, cancel := context.WithTimeout(context.WithValue(ctx, someKey{}, "v"), time.Minute)
 		defer cancel()
 		second, _ = dedup.TokenFrom(ctx)
 		return nil

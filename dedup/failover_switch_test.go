@@ -209,7 +209,7 @@ func TestFailoverOfAFirstSeenWhoseAnswerWasLost(t *testing.T) {
 // Stores need not be comparable.
 type taggedStore struct {
 	dedup.Store
-	tags []string
+	_ []string
 }
 
 func TestFailoverOverStoresThatAreValues(t *testing.T) {

@@ -65,7 +65,7 @@ func TestCheckReportsReplicas(t *testing.T) {
 	follower := redis.NewClient(&redis.Options{Addr: replica.Addr()})
 	defer follower.Close()
 	host, port := splitAddr(t, master.Addr())
-	require.NoError(t, follower.SlaveOf(t.Context(), host, port).Err())
+	require.NoError(t, follower.ReplicaOf(t.Context(), host, port).Err())
 	require.Eventually(t, func() bool {
 		return client.InfoMap(t.Context(), "replication").Val()["Replication"]["connected_slaves"] == "1"
 	}, waitLong, waitTick)
