@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 )
 
@@ -52,7 +54,7 @@ func (b *Box) acceptBody(ctx context.Context, provider string, body []byte, even
 	return b.accept(ctx, arrivals)
 }
 
-var errNoEvents = fmt.Errorf("the body has no events")
+var errNoEvents = errors.New("the body has no events")
 
 func (b *Box) arrival(ctx context.Context, e Event) Arrival {
 	if e.Key == "" {
@@ -66,7 +68,7 @@ func (b *Box) streams(ctx context.Context, e Event) []string {
 	if b.opts.Streams == nil {
 		return defaultStreams
 	}
-	names := slices.Clone(b.opts.Streams(e))
+	names := b.askStreams(ctx, e)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	valid := len(names) >= 1 && len(names) <= maxStreams && !slices.ContainsFunc(names, func(s string) bool { return !validName(s) })
@@ -76,6 +78,18 @@ func (b *Box) streams(ctx context.Context, e Event) []string {
 		return defaultStreams
 	}
 	return names
+}
+
+// askStreams returns no names if the function panics: an event that it cannot
+// take would otherwise never be stored, however often it is sent.
+func (b *Box) askStreams(ctx context.Context, e Event) (names []string) {
+	defer func() {
+		if recover() != nil {
+			names = nil
+			b.warn(ctx, "Options.Streams panicked", "provider", e.Provider, "type", e.Type, "id", short(e.ID), "stack", string(debug.Stack()))
+		}
+	}()
+	return slices.Clone(b.opts.Streams(e))
 }
 
 var defaultStreams = []string{DefaultStream}
@@ -105,7 +119,7 @@ func (b *Box) accept(ctx context.Context, arrivals []Arrival) ([]Answer, error) 
 	var answers []Answer
 	var err error
 	if b.bound || b.local {
-		answers, err = b.store.Accept(ctx, b.params(), arrivals)
+		answers, err = b.put(ctx, arrivals)
 	} else {
 		bounded, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 		defer cancel()
@@ -122,11 +136,11 @@ func (b *Box) accept(ctx context.Context, arrivals []Arrival) ([]Answer, error) 
 // mergedAccept stores the arrivals of many goroutines in one step.
 func (b *Box) mergedAccept(ctx context.Context, groups [][]Arrival, _ func(int) bool) ([][]Answer, error) {
 	if len(groups) == 1 {
-		answers, err := b.store.Accept(ctx, b.params(), groups[0])
+		answers, err := b.put(ctx, groups[0])
 		return [][]Answer{answers}, err
 	}
 	all := slices.Concat(groups...)
-	answers, err := b.store.Accept(ctx, b.params(), all)
+	answers, err := b.put(ctx, all)
 	if err != nil {
 		return nil, err
 	}
@@ -135,4 +149,22 @@ func (b *Box) mergedAccept(ctx context.Context, groups [][]Arrival, _ func(int) 
 		split[i], answers = answers[:len(g):len(g)], answers[len(g):]
 	}
 	return split, nil
+}
+
+// put is one step of accepting. A store that leaves an arrival without an answer
+// has not said that it is stored, so it must not be answered with success.
+func (b *Box) put(ctx context.Context, arrivals []Arrival) ([]Answer, error) {
+	answers, err := b.store.Accept(ctx, b.params(), arrivals)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != len(arrivals) {
+		return nil, fmt.Errorf("%d answers to %d arrivals", len(answers), len(arrivals))
+	}
+	for i, a := range answers {
+		if a < Accepted || a > Quarantined {
+			return nil, fmt.Errorf("no answer to arrival %d of %d", i+1, len(arrivals))
+		}
+	}
+	return answers, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -211,4 +212,21 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	m.SetLimit(0)
 	accept(t, b, events("k", "d")...)
+}
+
+// The endpoint must take every authentic event, so an event that Streams cannot
+// take goes where those go for which it has no answer.
+func TestStreamsThatPanicDoNotRefuseTheEvent(t *testing.T) {
+	logger, log := logged()
+	b := newBox(t, inbox.NewMemory(), &inbox.Options{Logger: logger, Streams: func(e inbox.Event) []string { panic(e.ID) }})
+	if w := post(newHandler(t, b, provider{}, nil), `[{"id":"49123"}]`); w.Code != http.StatusOK {
+		t.Fatalf("the endpoint answers %d, want 200", w.Code)
+	}
+	records, err := b.Get(context.Background(), "test/49123")
+	if err != nil || len(records) != 1 || records[0].Stream != inbox.DefaultStream {
+		t.Fatalf("the event is stored as %+v, %v", records, err)
+	}
+	if !strings.Contains(log(), "Options.Streams panicked") || strings.Contains(log(), "49123") {
+		t.Errorf("logged is %q, want the panic without the ID", log())
+	}
 }

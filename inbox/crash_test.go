@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -196,4 +197,94 @@ func TestWorkWhenTheStoreIsAway(t *testing.T) {
 			t.Error("that the store did not answer was not logged")
 		}
 	})
+}
+
+// An unanswering store leaves items without an answer, which a store of somebody
+// else may do by mistake.
+type unanswering struct {
+	inbox.Store
+	accept func([]inbox.Arrival) []inbox.Answer
+	settle []error
+}
+
+func (u unanswering) Accept(ctx context.Context, p inbox.Params, arrivals []inbox.Arrival) ([]inbox.Answer, error) {
+	if u.accept == nil {
+		return u.Store.Accept(ctx, p, arrivals)
+	}
+	return u.accept(arrivals), nil
+}
+
+func (u unanswering) Settle(ctx context.Context, p inbox.Params, s []inbox.Settlement) ([]error, error) {
+	if u.settle == nil {
+		return u.Store.Settle(ctx, p, s)
+	}
+	return u.settle, nil
+}
+
+func TestArrivalsWithoutAnAnswerAreNotAcknowledged(t *testing.T) {
+	for name, answers := range map[string]func([]inbox.Arrival) []inbox.Answer{
+		"none":     func([]inbox.Arrival) []inbox.Answer { return nil },
+		"too few":  func(as []inbox.Arrival) []inbox.Answer { return []inbox.Answer{inbox.Accepted} },
+		"too many": func(as []inbox.Arrival) []inbox.Answer { return []inbox.Answer{1, 1, 1} },
+		"zero":     func(as []inbox.Arrival) []inbox.Answer { return []inbox.Answer{inbox.Accepted, 0} },
+		"unheard":  func(as []inbox.Arrival) []inbox.Answer { return []inbox.Answer{inbox.Accepted, 77} },
+	} {
+		b := newBox(t, unanswering{Store: inbox.NewMemory(), accept: answers}, nil)
+		if w := post(newHandler(t, b, provider{}, nil), `[{"id":"a"},{"id":"b"}]`); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s: the endpoint answers %d, want 503", name, w.Code)
+		}
+		if _, err := b.Accept(context.Background(), events("k", "a", "b")...); !errors.Is(err, inbox.ErrUnavailable) {
+			t.Errorf("%s: Accept returns %v, want ErrUnavailable", name, err)
+		}
+	}
+}
+
+func TestSettlementsWithoutAnAnswerAreNotApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(t, unanswering{Store: inbox.NewMemory(), settle: []error{}}, nil)
+		accept(t, b, events("k", "a", "b")...)
+		w := work(t, b, nil, func(ctx context.Context, _ inbox.Record) inbox.Outcome {
+			if err := b.Complete(ctx); !errors.Is(err, inbox.ErrUnavailable) {
+				t.Errorf("Complete returns %v, want ErrUnavailable", err)
+			}
+			return inbox.Done()
+		})
+		time.Sleep(time.Minute)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		if s := b.Stats(); s.Done != 0 || s.Errors == 0 {
+			t.Errorf("%d are counted as done, and %d errors", s.Done, s.Errors)
+		}
+	})
+}
+
+// While a settlement that was applied is sent again, since its answer was lost,
+// the lease that it gave up is not reported as lost.
+func TestALeaseThatWasGivenUpIsNotLost(t *testing.T) {
+	for name, outcome := range map[string]inbox.Outcome{
+		"done":  inbox.Done(),
+		"retry": inbox.Retry(time.Hour, errors.New("later")),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			lost := 0
+			s := &inboxtest.Faulty{Store: inbox.NewMemory(), After: func(s inboxtest.Step) error {
+				if len(s.Settlements) > 0 && s.Settlements[0].Kind != inbox.KindExtend && lost < 8 {
+					lost++
+					return inboxtest.ErrFault
+				}
+				return nil
+			}}
+			b := newBox(t, s, nil)
+			accept(t, b, events("k", "a")...)
+			w := work(t, b, &inbox.WorkOptions{Lease: 300 * time.Millisecond}, func(context.Context, inbox.Record) inbox.Outcome {
+				return outcome
+			})
+			time.Sleep(10 * time.Second)
+			w.stop()
+			if s := b.Stats(); s.LeasesLost != 0 || s.Done+s.Retried != 1 || lost != 8 {
+				t.Errorf("%s: %d leases lost, %d done, %d retried after %d lost answers", name, s.LeasesLost, s.Done, s.Retried, lost)
+			}
+		})
+	}
 }

@@ -144,6 +144,58 @@ func ExampleOutcome() {
 	// unheard of: quarantined, no such type
 }
 
+// What the errors of a dedup guard mean for an event: which of them another
+// attempt cannot mend, and when to come back for the others.
+func ExampleOutcome_dedup() {
+	outcomeOf := func(err error) inbox.Outcome {
+		var claim *dedup.ClaimError
+		switch {
+		case errors.Is(err, dedup.ErrConflict), errors.Is(err, dedup.ErrInvalid):
+			return inbox.Dead(err)
+		case errors.Is(err, dedup.ErrHeld):
+			return inbox.Dead(err) // a person looks at Guard.Held and settles it
+		case errors.Is(err, dedup.ErrInFlight) && errors.As(err, &claim):
+			return inbox.Retry(max(claim.Claim.Left, time.Second), err)
+		}
+		return inbox.OutcomeOf(err)
+	}
+
+	guard, err := dedup.New(dedup.NewMemory(), &dedup.Options{Scope: "payments", OnLapse: dedup.Hold})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	var unsure error
+	pay := func(id, payload string) {
+		err := guard.Do(ctx, dedup.Request{ID: id, Fingerprint: dedup.Fingerprint([]byte(payload))}, func(context.Context) error {
+			fmt.Println("pay", payload)
+			return unsure
+		})
+		fmt.Println(outcomeOf(err), "of", id)
+	}
+	pay("test/m1", "10 euros")
+	pay("test/m1", "10 euros")
+	pay("test/m1", "20 euros")
+
+	unsure = errors.New("the bank gave no answer")
+	pay("test/m2", "30 euros")
+	pay("test/m2", "30 euros")
+
+	if _, err := guard.Claim(ctx, dedup.Request{ID: "test/m3"}); err != nil { // another process is at it
+		log.Fatal(err)
+	}
+	pay("test/m3", "40 euros")
+	// Output:
+	// pay 10 euros
+	// done of test/m1
+	// done of test/m1
+	// dead of test/m1
+	// pay 30 euros
+	// failed of test/m2
+	// dead of test/m2
+	// retry of test/m3
+}
+
 // Two dependencies work the same events, each at its own pace: while one of them
 // is down, the other goes on.
 func ExampleOptions_streams() {

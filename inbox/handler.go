@@ -76,8 +76,8 @@ func Handler(b *Box, s Source, opts *HandlerOptions) (http.Handler, error) {
 		return nil, invalid("provider of %d bytes, not [A-Za-z0-9._-]{1,64}", len(h.provider))
 	case h.opts.BodyLimit < 0 || h.opts.BodyLimit > maxPayload:
 		return nil, invalid("body limit %d, not 1 to %d", h.opts.BodyLimit, maxPayload)
-	case h.opts.BodyTimeout < 0 || h.opts.RetryAfter < 0:
-		return nil, invalid("negative body timeout %v or retry-after %v", h.opts.BodyTimeout, h.opts.RetryAfter)
+	case h.opts.BodyTimeout < 0 || h.opts.BodyTimeout > MaxDuration || h.opts.RetryAfter < 0 || h.opts.RetryAfter > MaxDuration:
+		return nil, invalid("body timeout %v or retry-after %v, not 0 to %v", h.opts.BodyTimeout, h.opts.RetryAfter, MaxDuration)
 	case b.opts.Retention <= s.Horizon():
 		return nil, invalid("retention %v does not exceed the horizon %v of %s: an event sent again late would be worked again",
 			b.opts.Retention, s.Horizon(), h.provider)

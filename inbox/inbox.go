@@ -10,13 +10,12 @@
 // failing handler or a dead dependency never does.
 //
 // What is not guaranteed: a handler may run more than once for an event, so guard
-// its effects ([github.com/pawl-go/pawl/dedup], or [Box.Complete] in the
-// transaction of the effect). Two events of one key that are accepted at the same
+// its effects: see below. Two events of one key that are accepted at the same
 // time have no order among them, and providers do not deliver in order: what the
 // sender numbered has to be put in order by its numbers. An event that was given
 // up on, conflicts with an earlier one or could not be decoded is kept and
-// counted, and waits for a person: see [Box.List]. Accepted events are as durable
-// as the store; each store's package says how durable that is.
+// counted, and waits for a person. Accepted events are as durable as the store;
+// each store's package says how durable that is.
 //
 // Most callers want [Handler] in front and [Box.Work] behind:
 //
@@ -30,6 +29,26 @@
 //		return inbox.OutcomeOf(crm.Put(ctx, r.Event))
 //	}, nil)
 //
+// Work blocks: run the server and Work in goroutines of their own. To stop, call
+// Shutdown of the http.Server, then end Work's context and wait for it, then close
+// the store's file.
+//
+// # One effect
+//
+// When the events and what the handler writes are in one bbolt file, complete the
+// event in the transaction of the write ([Box.Complete]): both are then one
+// commit, and nothing else is needed. For any other effect use a guard of
+// [github.com/pawl-go/pawl/dedup] with the event's ID. What its errors mean for
+// the event is shown in the example of [Outcome] named Dedup.
+//
+// # What was given up on
+//
+// An event that is dead, quarantined or in conflict has no way back yet: it is not
+// worked again, and accepting it again does not change that. Read it with
+// [Box.List] and run your handler on the record yourself; it stays for
+// Options.Keep. Set WorkOptions.MaxAttempts so that the attempts last longer than
+// the longest outage of what the handler needs.
+//
 // # Who promises what
 //
 // The platform promises to deliver a webhook for as long as its horizon, in any
@@ -41,8 +60,9 @@
 // # Choosing a store
 //
 // [NewMemory] is for tests and for events that may be lost with the process. The
-// package boltinbox keeps them in a file. A store of your own implements [Store]
-// and passes inboxtest.
+// package boltinbox keeps them in a file. Both are for one process: behind a load
+// balancer all deliveries must reach that process, and two replicas need a store
+// of your own for now. It implements [Store] and passes inboxtest.
 //
 // # Identity
 //
@@ -53,9 +73,12 @@
 // # Forgetting
 //
 // An event that is done is remembered for Options.Retention, so that it is known
-// when it is sent again, and one that was given up on for Options.Keep. Then the
-// store removes it when its Sweep is called: call it now and then. An event that
-// waits is never forgotten.
+// when it is sent again, and one that was given up on for Options.Keep. The next
+// Sweep of the store after that removes it: call Sweep now and then, since nothing
+// else removes events and their payloads. An event that waits is never forgotten.
+//
+// Payload, context and LastError are stored in clear until the event is removed. A
+// single event cannot be erased before.
 package inbox
 
 import (
@@ -81,21 +104,22 @@ type Box struct {
 
 // Options set up a [Box]. The zero value of each field is a working default.
 type Options struct {
-	// Retention is how long an event is remembered after it was done. It must be
-	// longer than the provider may re-send a delivery: [Handler] refuses one that
-	// is not longer than Source.Horizon. Zero means 8 days: Meta re-sends for 7
+	// Retention is how long an event is remembered after it was done: at least that
+	// long, and until the next Sweep of the store. It must be longer than the
+	// provider may re-send a delivery: [Handler] refuses one that is not longer than
+	// Source.Horizon. Zero means 8 days: Meta re-sends for 7
 	// (https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/create-webhook-endpoint).
 	Retention time.Duration
 
-	// Keep is how long an event is kept that was given up on, quarantined, or in
-	// conflict with another. Zero means 90 days; it is at least Retention.
+	// Keep is the same for an event that was given up on, quarantined, or in conflict
+	// with another. Zero means 90 days; it is at least Retention.
 	Keep time.Duration
 
 	// Streams says which streams work an event: names of [A-Za-z0-9._-]{1,64}, at
 	// least one and at most 16. Each stream has its own workers, attempts and
-	// backoff, so that a slow dependency does not hold up the others. An answer
-	// outside of these rules is logged, and the event goes to DefaultStream. Nil:
-	// all events go there.
+	// backoff, so that a slow dependency does not hold up the others. The events of a
+	// stream that nobody works stay pending. An answer outside of these rules, or a
+	// panic, is logged, and the event goes to DefaultStream. Nil: all events go there.
 	Streams func(Event) []string
 
 	// StoreTimeout bounds one acceptance, and one settlement, which is tried again
@@ -129,10 +153,14 @@ func New(s Store, opts *Options) (*Box, error) {
 	b := &Box{core: &core{opts: o, loops: map[waker]struct{}{}}, store: s}
 	_, b.local = s.(*Memory)
 	b.counts.rejected = map[Reason]uint64{}
-	b.accepts = merge.Merger[[]Arrival, []Answer]{Call: b.mergedAccept, Orphan: b.orphan, Timeout: o.StoreTimeout}
+	b.accepts = merge.Merger[[]Arrival, []Answer]{Call: b.mergedAccept, Orphan: b.orphan, Timeout: o.StoreTimeout, Max: acceptBatch}
 	b.settler = work.Settler[Settlement]{Send: b.send, Final: final, Timeout: o.StoreTimeout, Direct: b.local}
 	return b, nil
 }
+
+// acceptBatch is how many acceptances share a commit. Each may bring a body of
+// megabytes.
+const acceptBatch = 64
 
 // With returns a view of the box on another store, which is bound to a
 // transaction of the caller: store.Tx(tx). What the view accepts or completes is

@@ -10,8 +10,8 @@ import (
 
 // Memory is a [Store] in the memory of this process. Nothing of it survives the
 // process and no other process sees it: it is for tests, for examples, and for
-// events that may be lost. What has expired stays until [Memory.Sweep] is called.
-// It is safe for concurrent use.
+// events that may be lost. What has expired stays until [Memory.Sweep] is called:
+// nothing else removes events and their payloads. It is safe for concurrent use.
 type Memory struct {
 	start time.Time // now is measured from here, so a clock that is set changes nothing
 

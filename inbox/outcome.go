@@ -7,6 +7,8 @@ import (
 
 // An Outcome is what a handler says became of an event. Functions make them;
 // the zero Outcome says that the handler did not know, and is a failure.
+//
+// The example named Dedup says which outcome each error of a dedup guard means.
 type Outcome struct {
 	kind  outcome
 	after time.Duration

@@ -31,7 +31,8 @@ type Record struct {
 	// Settled is when the record ended, Expires when it may be removed. Both are
 	// zero while it is pending.
 	Settled, Expires time.Time
-	// Deleted is when payload and context were erased; zero if they were not.
+	// Deleted is when payload and context were erased. It is zero: nothing erases
+	// those of a single event yet.
 	Deleted time.Time
 }
 
@@ -46,8 +47,8 @@ const (
 	StatePending State = iota + 1
 	// StateDone: a handler has answered [Done].
 	StateDone
-	// StateDead: it was given up, after Options.MaxAttempts attempts or because the
-	// handler answered [Dead].
+	// StateDead: it was given up, after WorkOptions.MaxAttempts attempts or because
+	// the handler answered [Dead].
 	StateDead
 	// StateQuarantined: it was not understood, either by its source, which could not
 	// decode the body, or by the handler, which answered [Quarantine].

@@ -10,8 +10,9 @@ import (
 )
 
 // Hooks are functions that a box calls at the events they name, on the goroutine
-// at which it happens and outside of its locks; they must not block. Each may be
-// nil. Events hold IDs and payloads, which are personal data: see what you log.
+// at which it happens and outside of its locks; they must not block, and must not
+// panic: some run on goroutines of the box's, where that ends the process. Each may
+// be nil. Events hold IDs and payloads, which are personal data: see what you log.
 // Fields may be added.
 type Hooks struct {
 	// Accepted is called for every event that was answered, and for every body that
@@ -100,7 +101,7 @@ func (b *Box) orphan(arrivals []Arrival, answers []Answer, err error) {
 func (b *Box) accepted(arrivals []Arrival, answers []Answer) {
 	fresh := false
 	for i, a := range answers {
-		b.counts.answers[min(a, Quarantined)].Add(1)
+		b.counts.answers[a].Add(1)
 		e := &arrivals[i].Event
 		switch a {
 		case Accepted:

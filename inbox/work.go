@@ -19,8 +19,11 @@ type WorkOptions struct {
 	// Concurrency is how many keys are worked at once. Zero means 16.
 	Concurrency int
 
-	// MaxAttempts is how often an event is tried before it is dead. Zero means 30,
-	// which with the default backoff takes about two and a half hours.
+	// MaxAttempts is how often an event is tried before it is dead; attempts that
+	// were interrupted, by a crash or the end of Work, count as well. Make the attempts
+	// last longer than the longest outage of what the handler needs: a dead event has
+	// no way back yet. Zero means 30, which with the default backoff takes about two
+	// and a half hours.
 	MaxAttempts int
 
 	// Backoff is the time between attempts. Zero means exponential from 1 second,
@@ -114,7 +117,7 @@ func (b *Box) Complete(ctx context.Context) error {
 		return invalid("the context is not one that Work handed to a handler")
 	}
 	s := r.settlement(KindDone)
-	errs, err := b.store.Settle(ctx, b.params(), []Settlement{s})
+	errs, err := b.send(ctx, []Settlement{s})
 	if err == nil && errs != nil {
 		err = errs[0]
 	}

@@ -49,7 +49,7 @@ func (w *worker) extend(ctx context.Context, claims []Claim) ([]error, error) {
 	for i, c := range claims {
 		s[i] = Settlement{Kind: KindExtend, Stream: c.Stream, Key: c.Key, Token: c.Token, Lease: w.opts.Lease}
 	}
-	return w.box.store.Settle(ctx, w.box.params(), s)
+	return w.box.send(ctx, s)
 }
 
 // A run is a record in the hands of a handler. It is the handler's context, too.
@@ -58,6 +58,8 @@ type run struct {
 	claim   *Claim
 	record  *Record
 	outcome Outcome
+
+	settling func() // of the loop
 }
 
 type runKey struct{}
@@ -75,15 +77,16 @@ func (r *run) settlement(k Kind) Settlement {
 
 // run works the records of a claimed key, one after another, until one fails, or
 // the worker drains, or there are no more.
-func (w *worker) run(ctx context.Context, c Claim, draining <-chan struct{}) (again time.Duration) {
+func (w *worker) run(ctx context.Context, c Claim, draining <-chan struct{}, settling func()) (again time.Duration) {
 	defer w.box.counts.running.Add(-1)
 	if len(c.Records) == 0 || closed(draining) {
+		settling()
 		w.release(&c)
 		return work.Never
 	}
 	claimed := time.Now()
 	for i := range c.Records {
-		r := &run{Context: ctx, claim: &c, record: &c.Records[i]}
+		r := &run{Context: ctx, claim: &c, record: &c.Records[i], settling: settling}
 		if i > 0 {
 			r.record.Attempts++ // it was begun in one step with the end of the one before
 			r.record.Age += time.Since(claimed)
@@ -121,7 +124,7 @@ func (w *worker) attempt(r *run, next *Record, draining <-chan struct{}) (goOn b
 		goOn, again = w.settle(r, next, time.Since(start))
 	}()
 	if r.record.Attempts > w.opts.MaxAttempts {
-		r.outcome = Dead(fmt.Errorf("given up after %d attempts; the last one did not return", w.opts.MaxAttempts))
+		r.outcome = Dead(fmt.Errorf("given up after %d attempts; the last one did not return or was interrupted", w.opts.MaxAttempts))
 	} else {
 		r.outcome = w.handle(r, *r.record)
 	}
@@ -143,6 +146,9 @@ func (w *worker) settle(r *run, next *Record, took time.Duration) (goOn bool, ag
 			follow.Kind, follow.ID = KindBegin, next.ID
 		}
 		batch = append(batch, follow)
+	}
+	if follow.Kind == KindRelease { // also when a retry releases the key
+		r.settling()
 	}
 	errs := w.box.settler.Settle(batch...)
 	if errs == nil {
@@ -206,7 +212,11 @@ func (w *worker) release(c *Claim) error {
 
 // send is one step of settling.
 func (b *Box) send(ctx context.Context, s []Settlement) ([]error, error) {
-	return b.store.Settle(ctx, b.params(), s)
+	errs, err := b.store.Settle(ctx, b.params(), s)
+	if err == nil && errs != nil && len(errs) != len(s) {
+		return nil, fmt.Errorf("%d answers to %d settlements", len(errs), len(s))
+	}
+	return errs, err
 }
 
 // final says whether an error of a settlement is an answer.

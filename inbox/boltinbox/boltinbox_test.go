@@ -53,6 +53,7 @@ func verified(t testing.TB, f *file) *file {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	inboxtest.Run(t, inboxtest.Config{
 		New: func(t *testing.T) inbox.Store { return verified(t, open(t)) },
 		Reopen: func(t *testing.T, s inbox.Store) inbox.Store {
@@ -99,6 +100,7 @@ func (s inTransactions) Totals(ctx context.Context) (inbox.Totals, error) {
 }
 
 func TestStoreInTransactions(t *testing.T) {
+	t.Parallel()
 	inboxtest.Run(t, inboxtest.Config{
 		New:    func(t *testing.T) inbox.Store { return inTransactions{verified(t, open(t))} },
 		Bubble: true,

@@ -73,6 +73,7 @@ func workUntilKilled(path string) error {
 // an event has its effect exactly once if it is done and not at all otherwise.
 // Then the rest is worked to its end. PAWL_LONG=1 kills 50 times.
 func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
 	kills := 5
 	if os.Getenv("PAWL_LONG") != "" {
 		kills = 50

@@ -10,12 +10,14 @@
 //
 // What is not guaranteed:
 //
-//   - Other processes. bbolt locks the file for one process at a time.
+//   - Other processes. bbolt locks the file for one process at a time: a second
+//     replica of the service cannot share it.
 //   - A disk that loses what it has flushed, and a file opened with NoSync:
 //     [Store.Check] reports the latter.
 //   - A clock that is set. Time is the wall clock of the process. Set forward, it
 //     ends leases, delays and retentions early, and a handler may run beside
-//     another; set back, they last longer.
+//     another. Set back, they last longer by as much, and events that were accepted
+//     before wait until it is as late again.
 //   - Forgetting on the disk. bbolt leaves erased bytes in the file until it
 //     needs the space; a copy made with "bbolt compact" has none of them.
 //
@@ -37,8 +39,9 @@
 // the file. Many stores, also those of other packages, can share one file: each
 // keeps to its own top bucket.
 //
-// Call [Store.Sweep] now and then. Nothing else removes events whose retention has
-// passed.
+// Call [Store.Sweep] now and then, every minute with a few thousand records, say.
+// Nothing else removes events and their payloads, and without it the file grows for
+// ever.
 //
 // # One writer
 //

@@ -120,6 +120,10 @@ func TestValuesThatCannotBeRead(t *testing.T) {
 				err := errors.Join(accept, claim)
 				require.ErrorContains(t, err, "cannot be read")
 				require.NotContains(t, err.Error(), "49123")
+				if bucket == "ids" {
+					_, err := b.Get(t.Context(), "p/49123")
+					require.ErrorContains(t, err, "cannot be read", "an event that cannot be read is not one that is not known")
+				}
 				change(func([]byte) []byte { return good })
 			}
 			require.NoError(t, f.db.View(f.Verify))

@@ -3,6 +3,7 @@ package boltinbox
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -11,7 +12,14 @@ import (
 )
 
 func (st *step) list(q *inbox.Query) (records []inbox.Record, err error) {
-	for seq := range st.selected(q) {
+	if q.After == math.MaxUint64 {
+		return nil, nil // nothing is behind the last number
+	}
+	e, _, err := st.entry(q.ID)
+	if err != nil {
+		return nil, err
+	}
+	for seq := range st.selected(q, &e) {
 		r, err := st.whole(seq)
 		if err != nil {
 			return nil, err
@@ -23,11 +31,12 @@ func (st *step) list(q *inbox.Query) (records []inbox.Record, err error) {
 	return records, nil
 }
 
-// selected yields the numbers of the records that a query selects, rising.
-func (st *step) selected(q *inbox.Query) func(yield func(seq uint64) bool) {
+// selected yields the numbers of the records that a query selects, rising; e is
+// what is known of its ID.
+func (st *step) selected(q *inbox.Query, e *entry) func(yield func(seq uint64) bool) {
 	switch {
 	case q.ID != "":
-		return st.ofID(q)
+		return behind(e.seqs, q.After)
 	case q.State == inbox.StatePending:
 		return after(st.pending, nil, q.After, nil)
 	case q.State == inbox.StateDone:
@@ -52,14 +61,11 @@ func after(b *bbolt.Bucket, prefix []byte, seq uint64, want func(v []byte) bool)
 	}
 }
 
-func (st *step) ofID(q *inbox.Query) func(func(uint64) bool) {
+// behind yields the numbers of a list that are behind a number.
+func behind(seqs []uint64, after uint64) func(func(uint64) bool) {
 	return func(yield func(uint64) bool) {
-		e, _, err := st.entry(q.ID)
-		if err != nil {
-			return
-		}
-		for _, seq := range e.seqs {
-			if seq > q.After && !yield(seq) {
+		for _, seq := range seqs {
+			if seq > after && !yield(seq) {
 				return
 			}
 		}

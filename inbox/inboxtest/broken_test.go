@@ -16,6 +16,7 @@ const flawVariable = "PAWL_INBOXTEST_FLAW"
 // TestSuiteNoticesFlaws runs, for every flaw, the subtest that must notice it. A
 // failing subtest fails its parents, so it runs in a child process.
 func TestSuiteNoticesFlaws(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(flawVariable) != "" {
 		t.Skip("this is the child")
 	}
@@ -59,11 +60,13 @@ func TestFlawedStore(t *testing.T) {
 // TestAlterationWithoutAFlaw shows that the flawed stores fail for their flaws
 // alone.
 func TestAlterationWithoutAFlaw(t *testing.T) {
+	t.Parallel()
 	Run(t, flawed(func(*alteration) {}))
 }
 
 // TestOnTheRealClock is the form in which stores on real servers are tested.
 func TestOnTheRealClock(t *testing.T) {
+	t.Parallel()
 	Run(t, Config{New: func(*testing.T) inbox.Store { return inbox.NewMemory() }})
 }
 

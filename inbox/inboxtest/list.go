@@ -2,6 +2,7 @@ package inboxtest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/pawl-go/pawl/inbox"
@@ -77,6 +78,9 @@ func listPages(e *env) {
 					break
 				}
 				after = page[len(page)-1].Seq
+			}
+			if rest := e.list(inbox.Query{State: s, After: math.MaxUint64, N: size}); len(rest) != 0 {
+				e.Fatalf("%d records are listed as %v behind the last number there can be", len(rest), s)
 			}
 			if seen != n {
 				e.Fatalf("pages of %d list %d records as %v, want %d", size, seen, s, n)

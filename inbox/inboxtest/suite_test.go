@@ -8,6 +8,7 @@ import (
 )
 
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	inboxtest.Run(t, inboxtest.Config{
 		New:    func(*testing.T) inbox.Store { return inbox.NewMemory() },
 		Bubble: true,

@@ -35,8 +35,8 @@
 // not UTF-8, is replaced by a digest of the ID in the same form.
 //
 // All events of a call carry the call's one ID. The box therefore takes a call's
-// terminate, which has the ID of its connect, for a conflict: kept and listed,
-// not worked.
+// terminate, which has the ID of its connect, for a conflict: it is kept and
+// listed, and no handler ever sees it. List the conflicts to learn how calls ended.
 //
 // The test button of the App Dashboard sends the same message ID every time, so
 // the second press is a duplicate of the first.

@@ -1,6 +1,14 @@
 // Package webhook is what the inbox's provider adapters share: a reader of JSON
 // that keeps every value's own bytes, the making of identities and ordering
 // keys, and the check of an HMAC against several secrets.
+//
+// encoding/json checks that a body is JSON and decodes its strings, but does not
+// take it apart. An event's payload must be its own bytes, and what is unknown must
+// be kept, which is the work of json.RawMessage: that is a copy which is checked
+// again at every level, and there are several. Besides, encoding/json loses the
+// order of members, keeps only the last of those with one name, and takes "ID" for
+// "id". What is left here is to find where a value ends in a text that is known to
+// be JSON.
 package webhook
 
 import (
@@ -15,9 +23,6 @@ import (
 
 // A Value is one JSON value, byte for byte as it was received: a part of the
 // body, not a copy. Its methods rely on the check of [Parse].
-//
-// encoding/json is not used to take a body apart, since its RawMessage is a
-// copy that is scanned again at every level, and since it takes "ID" for "id".
 type Value []byte
 
 // Parse checks that the body is one JSON text and returns it without the space

@@ -35,7 +35,7 @@ func TestLoopCancelsWhatStillRunsAfterItsGrace(t *testing.T) {
 		q.add("a")
 		c := q.config(0)
 		var cause error
-		c.Run = func(ctx context.Context, _ string, draining <-chan struct{}) time.Duration {
+		c.Run = func(ctx context.Context, _ string, draining <-chan struct{}, _ func()) time.Duration {
 			<-draining
 			<-ctx.Done()
 			cause = context.Cause(ctx)
@@ -60,11 +60,11 @@ func TestLoopAbandonsWhatDoesNotReturn(t *testing.T) {
 		c := q.config(time.Second)
 		blocked := make(chan struct{})
 		run := c.Run
-		c.Run = func(ctx context.Context, u string, draining <-chan struct{}) time.Duration {
+		c.Run = func(ctx context.Context, u string, draining <-chan struct{}, _ func()) time.Duration {
 			if u == "b" {
 				<-blocked
 			}
-			return run(ctx, u, draining)
+			return run(ctx, u, draining, nil)
 		}
 		_, stop := start(t, c)
 		time.Sleep(2 * time.Second)
@@ -90,7 +90,7 @@ func TestLoopHandsOverWhatItClaimedWhileItWasStopped(t *testing.T) {
 			return []string{"a"}, 0, ctx.Err()
 		}
 		given := false
-		c.Run = func(_ context.Context, _ string, draining <-chan struct{}) time.Duration {
+		c.Run = func(_ context.Context, _ string, draining <-chan struct{}, _ func()) time.Duration {
 			select {
 			case <-draining:
 				given = true

@@ -27,10 +27,11 @@ type Config[U any] struct {
 	// Run works a unit to its end and settles it. Its context ends when the lease
 	// is lost, with a cause that wraps Lost, and when the grace of the drain has
 	// passed, with one that wraps Draining. Once draining is closed it should begin
-	// nothing new.
+	// nothing new. Before it sends the settlement that gives up the lease it calls
+	// settling: that the lease is gone is no loss from then on.
 	// It returns when there may be more to claim on account of this unit: at once
 	// (zero), after a time, or [Never].
-	Run func(ctx context.Context, u U, draining <-chan struct{}) (again time.Duration)
+	Run func(ctx context.Context, u U, draining <-chan struct{}, settling func()) (again time.Duration)
 
 	// Extend renews leases to Lease from now, and returns as [Settler.Send] does.
 	// It is called from several goroutines at once.
@@ -199,7 +200,7 @@ func (l *Loop[U]) start(ctx context.Context, u U, sent time.Time) {
 			cancel(nil)
 			l.ended <- t
 		}()
-		t.again = l.Run(running, u, ctx.Done())
+		t.again = l.Run(running, u, ctx.Done(), func() { l.leases.Settling(&t.lease) })
 	}()
 }
 

@@ -83,7 +83,7 @@ func (q *queue) leave() { q.note(func() { q.running-- }) }
 func (q *queue) config(d time.Duration) work.Config[string] {
 	return work.Config[string]{
 		Claim: q.claim,
-		Run: func(ctx context.Context, _ string, _ <-chan struct{}) time.Duration {
+		Run: func(ctx context.Context, _ string, _ <-chan struct{}, _ func()) time.Duration {
 			q.enter()
 			defer q.leave()
 			select {
@@ -200,7 +200,7 @@ func TestLoopComesBackWhenAUnitSaysSo(t *testing.T) {
 		q := &queue{}
 		q.add("a")
 		c := q.config(0)
-		c.Run = func(context.Context, string, <-chan struct{}) time.Duration {
+		c.Run = func(context.Context, string, <-chan struct{}, func()) time.Duration {
 			q.enter()
 			more := false
 			q.note(func() { more = q.ran < 4 })
@@ -286,7 +286,7 @@ func TestLoopCancelsAUnitWhoseLeaseIsLost(t *testing.T) {
 				}
 				var causes []string
 				begin := time.Now()
-				c.Run = func(ctx context.Context, u string, _ <-chan struct{}) time.Duration {
+				c.Run = func(ctx context.Context, u string, _ <-chan struct{}, _ func()) time.Duration {
 					select {
 					case <-ctx.Done():
 						if !errors.Is(context.Cause(ctx), errLost) {
@@ -314,6 +314,32 @@ func TestLoopCancelsAUnitWhoseLeaseIsLost(t *testing.T) {
 	}
 }
 
+// The settlement that gives up a lease may be applied and its answer be lost: that
+// the lease is gone is then what was asked for.
+func TestLoopDoesNotCallASettledLeaseLost(t *testing.T) {
+	for _, settles := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &queue{}
+			q.add("a")
+			c := q.config(0)
+			c.Extend = func(_ context.Context, units []string) ([]error, error) { return []error{errLost}, nil }
+			c.Run = func(ctx context.Context, _ string, _ <-chan struct{}, settling func()) time.Duration {
+				if settles {
+					settling()
+				}
+				time.Sleep(time.Minute)
+				return work.Never
+			}
+			_, stop := start(t, c)
+			time.Sleep(2 * time.Minute)
+			stop()
+			if lost := q.now().lost; (lost == 0) != settles {
+				t.Errorf("with settling called: %v, %d leases are reported as lost", settles, lost)
+			}
+		})
+	}
+}
+
 // A unit that was claimed while the loop was told to stop is run, so that it can
 // be given back.
 func TestLoopSurvivesAUnitThatEndsItsGoroutine(t *testing.T) {
@@ -321,7 +347,7 @@ func TestLoopSurvivesAUnitThatEndsItsGoroutine(t *testing.T) {
 		q := &queue{}
 		q.add("a", "b", "c", "d", "e", "f")
 		c := q.config(0)
-		c.Run = func(context.Context, string, <-chan struct{}) time.Duration {
+		c.Run = func(context.Context, string, <-chan struct{}, func()) time.Duration {
 			q.enter()
 			runtime.Goexit()
 			return work.Never
