@@ -26,9 +26,9 @@ type Hooks struct {
 	LeaseLost func(ctx context.Context, c Claim, cause error)
 }
 
-// Stats are what a guard and its views have counted since New. All numbers are
-// totals except Running; Held counts settlements, and [Guard.HeldStats] the IDs
-// that are held now.
+// Stats are what a guard and its views have counted since New. The counters are
+// totals: Held counts settlements, and [Guard.HeldStats] the IDs that are held
+// now.
 type Stats struct {
 	// Claims by answer.
 	Acquired, InFlight, Done, Conflict, Unknown uint64
@@ -41,6 +41,9 @@ type Stats struct {
 	Stale, LeasesLost, Errors uint64
 	// Running is the number of effects under way in Do, outside of transactions.
 	Running int
+	// Waiting is the number of single claims that wait for a call of the store,
+	// those included whose callers have given up. At 100,000 more are refused.
+	Waiting int
 	// OldestDuplicate is the greatest age of a completed message at the arrival of
 	// a duplicate, since New. When it comes near Retention, a later duplicate would
 	// run again.
@@ -56,6 +59,7 @@ func (g *Guard) Stats() Stats {
 		Completed: n.settled[KindComplete].Load(), Released: n.settled[KindRelease].Load(), Held: n.settled[KindHold].Load(),
 		Extended: n.settled[KindExtend].Load() + n.extended.Load(), Forgotten: n.settled[KindForget].Load(),
 		Stale: n.stale.Load(), LeasesLost: n.leasesLost.Load(), Errors: n.errors.Load(), Running: g.leases.Len(),
+		Waiting:         g.claims.Len() + g.firsts.Len(),
 		OldestDuplicate: time.Duration(n.oldest.Load()), Retention: g.opts.Retention,
 	}
 }

@@ -104,7 +104,8 @@ func TestFailoverRunsNothingTwiceWhileItFlaps(t *testing.T) {
 	})
 	for range 16 {
 		workers.Go(func() {
-			for _, i := range rand.Perm(len(runs)) {
+			for n := 0; n < len(runs) || f.Stats().Granted == 0 && n < 1_000_000; n++ {
+				i := rand.IntN(len(runs))
 				_ = g.Do(context.Background(), dedup.Request{ID: fmt.Sprint(i)}, func(context.Context) error {
 					runs[i].Add(1)
 					return nil
@@ -122,7 +123,7 @@ func TestFailoverRunsNothingTwiceWhileItFlaps(t *testing.T) {
 	}
 	s := f.Stats()
 	if s.Failovers == 0 || s.Granted == 0 {
-		t.Skipf("no outage was noticed: %+v", s)
+		t.Errorf("no outage was noticed: %+v", s)
 	}
 }
 

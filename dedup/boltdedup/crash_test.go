@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/dedup/boltdedup"
+	"github.com/pawl-go/pawl/internal/testenv"
 )
 
 // crashFile names the file that this program works on until it is killed, when
@@ -86,12 +87,17 @@ func crashGuard(s *boltdedup.Store) (*dedup.Guard, error) {
 // TestKilledAtAnyMoment kills a process again and again while it works. After
 // each time the file is whole, every order was written exactly once if its
 // message is done and not at all otherwise, and every message that was
-// acknowledged is done. PAWL_LONG=1 kills 50 times.
+// acknowledged is done.
 func TestKilledAtAnyMoment(t *testing.T) {
-	kills := 5
-	if os.Getenv("PAWL_LONG") != "" {
-		kills = 50
-	}
+	killedAtAnyMoment(t, 5)
+}
+
+func TestLongKilledAtAnyMoment(t *testing.T) {
+	testenv.Long(t)
+	killedAtAnyMoment(t, 50)
+}
+
+func killedAtAnyMoment(t *testing.T, kills int) {
 	path := filepath.Join(t.TempDir(), "crash.db")
 	acknowledged := map[string]bool{}
 	for range kills {

@@ -2,7 +2,7 @@ package boltdedup
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
@@ -65,11 +65,11 @@ func (t txStore) usable(ctx context.Context, toWrite bool) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case t.tx == nil || t.tx.DB() == nil:
-		return bbolterrors.ErrTxClosed
+		return fmt.Errorf("%w: %w", dedup.ErrInvalid, bbolterrors.ErrTxClosed)
 	case t.tx.DB() != t.s.db:
-		return errors.New("the transaction is one of another file than the store's")
+		return fmt.Errorf("%w: the transaction is one of another file than the store's", dedup.ErrInvalid)
 	case toWrite && !t.tx.Writable():
-		return bbolterrors.ErrTxNotWritable
+		return fmt.Errorf("%w: %w", dedup.ErrInvalid, bbolterrors.ErrTxNotWritable)
 	}
 	return nil
 }

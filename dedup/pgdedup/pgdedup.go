@@ -150,7 +150,20 @@ func (s *Store) Held(ctx context.Context, scope, after string, n int) ([]dedup.C
 //
 // A call of the view that fails with a database error has aborted the
 // transaction, as any statement would.
-func (s *Store) Tx(tx pgx.Tx) dedup.Store { return &bound{s, tx} }
+func (s *Store) Tx(tx pgx.Tx) dedup.Store {
+	if tx == nil {
+		tx = noTx{}
+	}
+	return &bound{s, tx}
+}
+
+// noTx is the transaction of a view that was made without one. Only its Query is
+// ever called.
+type noTx struct{ pgx.Tx }
+
+func (noTx) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	return nil, fmt.Errorf("%w: the transaction is nil", dedup.ErrInvalid)
+}
 
 // ErrBusy says that a settlement was not applied because another transaction
 // had the ID locked. Nothing was changed: settle again, which [dedup.Guard.Settle]

@@ -115,7 +115,7 @@ func New(client redis.UniversalClient, opts *Options) (*Store, error) {
 	}
 	parts, err := redispart.New(client, o.Prefix, "dedup", o.Partitions, layoutVersion)
 	if err != nil {
-		return nil, fmt.Errorf("redisdedup: new: %w", err)
+		return nil, fmt.Errorf("redisdedup: new: %w: %w", dedup.ErrInvalid, err)
 	}
 	return &Store{client, parts}, nil
 }

@@ -31,6 +31,7 @@ type account struct {
 
 	Seconds float64 `json:"seconds"`
 	OK      bool    `json:"ok"`
+	Error   string  `json:"error,omitempty"` // why the run ended early
 
 	list                      []effect
 	sentForged, sentMalformed int
@@ -91,6 +92,9 @@ func (a *account) table(w io.Writer) {
 	row("events", a.Events, "distinct")
 	row("effects", a.Effects, fmt.Sprintf("%d missing, %d duplicated", a.Pending, a.EffectsDuplicated))
 	t.Flush()
+	if a.Error != "" {
+		fmt.Fprintln(w, "ended early:", a.Error)
+	}
 	for _, s := range a.wrong {
 		fmt.Fprintln(w, s)
 	}

@@ -13,7 +13,8 @@ import (
 //go:embed bodies
 var embedded embed.FS
 
-var errNoBody = errors.New("no body of a known provider")
+// errBodies says that there is nothing to deliver.
+var errBodies = errors.New("no bodies")
 
 // A body is what one provider sends in one request.
 type body struct {
@@ -31,7 +32,7 @@ func readBodies(dir string) (bodies []body, skipped int, err error) {
 	}
 	entries, err := fs.ReadDir(files, root)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("%w: %w", errBodies, err)
 	}
 	for _, e := range entries {
 		name := e.Name()
@@ -51,7 +52,7 @@ func readBodies(dir string) (bodies []body, skipped int, err error) {
 		bodies = append(bodies, body{p, b})
 	}
 	if len(bodies) == 0 {
-		return nil, skipped, fmt.Errorf("%w among the files %s/{meta,ycloud}-*", errNoBody, dir)
+		return nil, skipped, fmt.Errorf("%w: no file of a known provider in %s, such as meta-*.json", errBodies, dir)
 	}
 	return bodies, skipped, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,11 +43,14 @@ func open(c config) (storage, error) {
 	if c.store == "bolt" {
 		return openBolt(c.data)
 	}
-	guard, err := dedup.New(dedup.NewMemory(), guardOptions)
+	claims, box := dedup.NewMemory(), inbox.NewMemory()
+	claims.SetLimit(math.MaxInt32)
+	box.SetLimit(math.MaxInt32)
+	guard, err := dedup.New(claims, guardOptions)
 	if err != nil {
 		return nil, err
 	}
-	return &memory{box: inbox.NewMemory(), guard: guard}, nil
+	return &memory{box: box, guard: guard}, nil
 }
 
 var guardOptions = &dedup.Options{Scope: "effects"}

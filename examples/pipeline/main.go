@@ -53,14 +53,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 2
 	}
-	a, err := pipeline(ctx, c)
-	if errors.Is(err, errNoBody) {
+	a := new(account)
+	err = pipeline(ctx, c, a)
+	if errors.Is(err, errBodies) {
 		fmt.Fprintln(stderr, "pipeline:", err)
 		return 2
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "pipeline:", err)
-		return 1
+		a.OK, a.Error = false, err.Error()
 	}
 	if c.json {
 		if err := json.NewEncoder(stdout).Encode(a); err != nil {
@@ -103,8 +103,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("-store %q: not memory or bolt", c.store)
 	case c.data != "" && c.store != "bolt":
 		return c, fmt.Errorf("-data goes with -store bolt, not with %s", c.store)
-	case c.repeat < 1 || c.repeat > 1_000_000:
-		return c, fmt.Errorf("-repeat %d: not 1 to 1,000,000", c.repeat)
+	case c.repeat < 1 || c.repeat > 10_000:
+		return c, fmt.Errorf("-repeat %d: not 1 to 10,000", c.repeat)
 	case c.shuffle < 0:
 		return c, fmt.Errorf("-shuffle %d: negative", c.shuffle)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -15,21 +14,25 @@ import (
 )
 
 // pipeline delivers, works and counts.
-func pipeline(ctx context.Context, c config) (*account, error) {
+func pipeline(ctx context.Context, c config, a *account) error {
 	bodies, skipped, err := readBodies(c.bodies)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	a.Bodies, a.Skipped = len(bodies), skipped
+	deliveries, err := plan(c, bodies)
+	if err != nil {
+		return err
 	}
 	store, err := open(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer store.close()
-	box, err := inbox.New(store.events(), &inbox.Options{Logger: slog.New(slog.DiscardHandler)})
+	box, err := inbox.New(store.events(), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a := &account{Bodies: len(bodies), Skipped: skipped}
 	start := time.Now()
 
 	ctx, stop := context.WithCancel(ctx)
@@ -37,28 +40,20 @@ func pipeline(ctx context.Context, c config) (*account, error) {
 	worked := make(chan error, 1)
 	go func() { worked <- box.Work(ctx, handler(store), workOptions) }()
 
-	if err := deliver(ctx, c, box, plan(c, bodies), a); err != nil {
-		stop()
-		return nil, errors.Join(err, <-worked)
-	}
-	if err := drain(ctx, box); err != nil {
-		stop()
-		return nil, errors.Join(err, <-worked)
+	err = deliver(ctx, c, box, deliveries, a)
+	if err == nil {
+		err = drain(ctx, box)
 	}
 	stop()
-	if err := <-worked; err != nil {
-		return nil, err
-	}
+	err = errors.Join(err, <-worked)
 	a.Seconds = time.Since(start).Seconds()
-	if err := a.count(box, store); err != nil {
-		return nil, err
+	if err := errors.Join(err, a.count(box, store)); err != nil {
+		return err
 	}
 	if c.effects != "" {
-		if err := writeEffects(c.effects, a.list); err != nil {
-			return nil, err
-		}
+		return writeEffects(c.effects, a.list)
 	}
-	return a, nil
+	return nil
 }
 
 // workOptions have a short lease: a run that was killed holds its keys for no

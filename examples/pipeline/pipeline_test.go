@@ -83,6 +83,28 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
+// Bodies as they might come, one event each: what the folder of the example lacks.
+func TestRepeatOfOddBodies(t *testing.T) {
+	const bare = `{"field":"account_update","value":{"event":"VERIFIED_ACCOUNT"}}`
+	for text, want := range map[string]int{
+		`{"entry":[{"id":7,"changes":[{"field":"account_update","value":{"event":"VERIFIED_ACCOUNT"}}]}]}`:                                   0,
+		`{"entry":[{"id":"7","changes":[{"field":"messages","value":{"messages":[{"id":12,"type":"text"}]}}]}]}`:                             0,
+		`{"entry":[{"id":"7","changes":[{"field":"messages","value":{"messages":[{"id":"a","type":"text"},{"id":"a~2","type":"text"}]}}]}]}`: 0,
+		bare: 1, // nothing to rename
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "meta-odd.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		one := runs(t, 0, "-bodies", dir)
+		if a := runs(t, want, "-bodies", dir, "-repeat", "3"); want == 0 && a.Events != 3*one.Events {
+			t.Errorf("%s: 3 passes have %d events, one has %d", text, a.Events, one.Events)
+		} else if want == 1 && (a.OK || a.Error == "") {
+			t.Errorf("%s: %+v", text, a)
+		}
+	}
+}
+
 func TestEffectsFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "effects.tsv")
@@ -152,7 +174,7 @@ func TestBadFlags(t *testing.T) {
 	empty := t.TempDir()
 	for _, args := range [][]string{
 		{"-nonsense"}, {"extra"}, {"-store", "paper"}, {"-data", "x"}, {"-repeat", "0"}, {"-dup", "1.5"}, {"-dup", "NaN"},
-		{"-forged", "-1"}, {"-shuffle", "-1"}, {"-bodies", empty},
+		{"-forged", "-1"}, {"-shuffle", "-1"}, {"-repeat", "10001"}, {"-bodies", empty}, {"-bodies", filepath.Join(empty, "missing")},
 	} {
 		runs(t, 2, args...)
 	}

@@ -24,11 +24,17 @@ const (
 
 // plan says what is sent, and in which order. Faults are extra deliveries and
 // never replace a good one; with the same seed they are the same.
-func plan(c config, bodies []body) []delivery {
+func plan(c config, bodies []body) ([]delivery, error) {
+	r := newRewriter(bodies)
+	if c.repeat > 1 {
+		if err := r.check(); err != nil {
+			return nil, err
+		}
+	}
 	random := rand.New(rand.NewPCG(c.seed, 0))
 	var all []delivery
 	for pass := 1; pass <= c.repeat; pass++ {
-		for _, b := range rewrite(bodies, pass) {
+		for _, b := range r.pass(pass) {
 			all = append(all, delivery{b, none})
 			if random.Float64() < c.dup {
 				all = append(all, delivery{b, duplicated})
@@ -41,7 +47,7 @@ func plan(c config, bodies []body) []delivery {
 			}
 		}
 	}
-	return shuffle(all, c.shuffle, random)
+	return shuffle(all, c.shuffle, random), nil
 }
 
 // truncate cuts a body off before its end, where it cannot be whole.

@@ -11,48 +11,82 @@ import (
 	"time"
 )
 
-// rewrite returns the bodies of a pass. From the second on, every provider ID is
+// A rewriter makes the bodies of a pass. From the second on, every provider ID is
 // another one: the same ID becomes the same new ID in all bodies, also where it
 // is referred to. Where an event has no ID, its entry gets another ID, or its
 // envelope another time of creation. Persons and numbers stay, and with them the
 // ordering keys, except of events that concern no person: those are ordered by
 // the account that the entry names. Nothing else of the bytes changes.
-func rewrite(bodies []body, pass int) []body {
-	if pass == 1 {
-		return bodies
-	}
-	suffix := fmt.Sprintf("-%d", pass)
-	ids := make(map[string]bool)
-	unnamed := make([]bool, len(bodies))
+type rewriter struct {
+	bodies  []body
+	ids     map[string]bool
+	unnamed []bool // bodies with events that have no ID
+	mark    string // separates an ID from the number of the pass: no ID has it
+}
+
+func newRewriter(bodies []body) *rewriter {
+	r := &rewriter{bodies: bodies, ids: make(map[string]bool), unnamed: make([]bool, len(bodies)), mark: "~"}
 	for i, b := range bodies {
-		events, err := b.provider.source.Decode(b.bytes)
-		if err != nil && len(events) == 0 {
-			continue // it goes to quarantine in every pass
-		}
+		events, _ := b.provider.source.Decode(b.bytes) // what does not decode goes to quarantine in every pass
 		for _, e := range events {
 			if e.MessageID != "" {
-				ids[e.MessageID] = true
+				r.ids[e.MessageID] = true
 			}
 			if envelope, ok := strings.CutPrefix(e.ID, "ycloud/"); ok {
-				ids[envelope] = true
+				r.ids[envelope] = true
 			}
-			unnamed[i] = unnamed[i] || e.Fingerprinted
+			r.unnamed[i] = r.unnamed[i] || e.Fingerprinted
 		}
 	}
-	renamed := make([]body, len(bodies))
-	for i, b := range bodies {
+	for id := range r.ids {
+		for strings.Contains(id, r.mark) {
+			r.mark += "~"
+		}
+	}
+	return r
+}
+
+// pass returns the bodies of a pass; the first has them as they are.
+func (r *rewriter) pass(n int) []body {
+	if n == 1 {
+		return r.bodies
+	}
+	suffix := r.mark + fmt.Sprint(n)
+	renamed := make([]body, len(r.bodies))
+	for i, b := range r.bodies {
 		out, err := renameStrings(b.bytes, func(path, s string) (string, bool) {
-			return s + suffix, ids[s] || unnamed[i] && path == ".entry[].id"
+			return s + suffix, r.ids[s] || r.unnamed[i] && path == ".entry[].id"
 		})
 		switch {
 		case err != nil:
 			out = b.bytes // not JSON as a whole: quarantined in every pass
-		case unnamed[i] && b.provider.name == "ycloud":
-			out = created(out, pass)
+		case r.unnamed[i] && b.provider.name == "ycloud":
+			out = created(out, n)
 		}
 		renamed[i] = body{b.provider, out}
 	}
 	return renamed
+}
+
+// check makes sure that a second pass has as many events as the first, and none
+// of them: an event can hold nothing that may be renamed.
+func (r *rewriter) check() error {
+	first := make(map[string]bool)
+	for _, b := range r.bodies {
+		events, _ := b.provider.source.Decode(b.bytes)
+		for _, e := range events {
+			first[e.ID] = true
+		}
+	}
+	for i, b := range r.pass(2) {
+		events, _ := b.provider.source.Decode(b.bytes)
+		for _, e := range events {
+			if first[e.ID] {
+				return fmt.Errorf("-repeat: body %d of %d has an event without anything to rename, and so cannot be another event", i+1, len(r.bodies))
+			}
+		}
+	}
+	return nil
 }
 
 // created gives an envelope that has no ID another time of creation.
@@ -70,7 +104,8 @@ func created(envelope []byte, pass int) []byte {
 	return slices.Concat(envelope[:begin], []byte(`"createTime":"`+at+`",`), envelope[begin:])
 }
 
-// renameStrings replaces string values of a JSON text and keeps every other byte.
+// renameStrings replaces strings and numbers of a JSON text by strings, and keeps
+// every other byte.
 // The path of a value names its members and marks elements with [].
 func renameStrings(text []byte, rename func(path, value string) (string, bool)) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -94,6 +129,8 @@ type renamer struct {
 	copied  int // of text
 }
 
+func startsValue(c rune) bool { return c == '"' || c == '-' || c >= '0' && c <= '9' }
+
 // value passes over one value, and over what it holds.
 func (r *renamer) value(path string) error {
 	before := int(r.decoder.InputOffset())
@@ -102,9 +139,9 @@ func (r *renamer) value(path string) error {
 		return err
 	}
 	switch t := token.(type) {
-	case string:
-		if to, ok := r.rename(path, t); ok {
-			begin := before + bytes.IndexByte(r.text[before:], '"')
+	case string, json.Number:
+		if to, ok := r.rename(path, fmt.Sprint(t)); ok {
+			begin := before + bytes.IndexFunc(r.text[before:], startsValue)
 			quoted, err := json.Marshal(to)
 			if err != nil {
 				return err

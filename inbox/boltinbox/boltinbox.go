@@ -3,7 +3,6 @@ package boltinbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -32,14 +31,14 @@ type Options struct {
 // too long for bbolt.
 func New(db *bbolt.DB, opts *Options) (*Store, error) {
 	if db == nil {
-		return nil, errors.New("boltinbox: new: the database is nil")
+		return nil, fmt.Errorf("boltinbox: new: %w: the database is nil", inbox.ErrInvalid)
 	}
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
 	if len(o.Bucket) > bbolt.MaxKeySize {
-		return nil, fmt.Errorf("boltinbox: new: a bucket name of %d bytes; bbolt takes at most %d", len(o.Bucket), bbolt.MaxKeySize)
+		return nil, fmt.Errorf("boltinbox: new: %w: a bucket name of %d bytes; bbolt takes at most %d", inbox.ErrInvalid, len(o.Bucket), bbolt.MaxKeySize)
 	}
 	return &Store{db: db, bucket: []byte(cmp.Or(o.Bucket, "pawl/inbox"))}, nil
 }

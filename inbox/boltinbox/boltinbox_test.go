@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/inbox/boltinbox"
 	"github.com/pawl-go/pawl/inbox/inboxtest"
+	"github.com/pawl-go/pawl/internal/testenv"
 )
 
 // A file is a store with the file it is in. It is not flushed to the disk, which
@@ -54,8 +55,18 @@ func verified(t testing.TB, f *file) *file {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
+	conforms(t, 0)
+}
+
+func TestLongHistories(t *testing.T) {
+	testenv.Long(t)
+	conforms(t, 20_000)
+}
+
+func conforms(t *testing.T, steps int) {
 	inboxtest.Run(t, inboxtest.Config{
-		New: func(t *testing.T) inbox.Store { return verified(t, open(t)) },
+		Steps: steps,
+		New:   func(t *testing.T) inbox.Store { return verified(t, open(t)) },
 		Reopen: func(t *testing.T, s inbox.Store) inbox.Store {
 			f := s.(*file)
 			require.NoError(t, f.db.View(f.Verify))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/inbox/boltinbox"
+	"github.com/pawl-go/pawl/internal/testenv"
 )
 
 // crashFile names the file that this program works on until it is killed, when
@@ -71,13 +72,18 @@ func workUntilKilled(path string) error {
 // TestKilledAtAnyMoment kills a process again and again while it works. After
 // each time the file is whole, every event that was acknowledged is there, and
 // an event has its effect exactly once if it is done and not at all otherwise.
-// Then the rest is worked to its end. PAWL_LONG=1 kills 50 times.
+// Then the rest is worked to its end.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
-	kills := 5
-	if os.Getenv("PAWL_LONG") != "" {
-		kills = 50
-	}
+	killedAtAnyMoment(t, 5)
+}
+
+func TestLongKilledAtAnyMoment(t *testing.T) {
+	testenv.Long(t)
+	killedAtAnyMoment(t, 50)
+}
+
+func killedAtAnyMoment(t *testing.T, kills int) {
 	path := filepath.Join(t.TempDir(), "crash.db")
 	acknowledged := map[string]bool{}
 	for range kills {

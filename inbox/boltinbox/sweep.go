@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/pawl-go/pawl/inbox"
 )
 
 // sweepStep is how many records, and how many keys, one commit looks at.
@@ -26,7 +28,7 @@ const sweepStep = 250
 // removed. An n below 1 is an error.
 func (s *Store) Sweep(ctx context.Context, n int) (removed int, err error) {
 	if n < 1 {
-		return 0, fmt.Errorf("boltinbox: sweep: n is %d, and must be at least 1", n)
+		return 0, fmt.Errorf("boltinbox: sweep: %w: n is %d, and must be at least 1", inbox.ErrInvalid, n)
 	}
 	for _, part := range []func(*step, int) (int, bool, error){(*step).sweepRecords, (*step).sweepKeys} {
 		for left, more := n, true; left > 0 && more; left -= sweepStep {

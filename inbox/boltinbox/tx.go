@@ -2,7 +2,7 @@ package boltinbox
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
@@ -92,11 +92,11 @@ func (t txStore) usable(ctx context.Context, write bool) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case t.tx == nil || t.tx.DB() == nil:
-		return bbolterrors.ErrTxClosed
+		return fmt.Errorf("%w: %w", inbox.ErrInvalid, bbolterrors.ErrTxClosed)
 	case t.tx.DB() != t.s.db:
-		return errors.New("the transaction is one of another file than the store's")
+		return fmt.Errorf("%w: the transaction is one of another file than the store's", inbox.ErrInvalid)
 	case write && !t.tx.Writable():
-		return bbolterrors.ErrTxNotWritable
+		return fmt.Errorf("%w: %w", inbox.ErrInvalid, bbolterrors.ErrTxNotWritable)
 	}
 	return nil
 }

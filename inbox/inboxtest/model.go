@@ -1,6 +1,7 @@
 package inboxtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ var modelCases = []testCase{
 }
 
 // seedVariable repeats a history that has failed: a failure names its seed.
-// PAWL_LONG=1 makes the histories longer.
 const seedVariable = "PAWL_INBOXTEST_SEED"
 
 func randomHistories(e *env) {
@@ -32,11 +32,7 @@ func randomHistories(e *env) {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
 	h := &history{e: e, model: inbox.NewMemory(), seed: seed, rnd: rand.New(rand.NewPCG(seed, 0))}
-	steps := 800
-	if os.Getenv("PAWL_LONG") != "" {
-		steps = 20_000
-	}
-	for range steps {
+	for range cmp.Or(e.c.Steps, 800) {
 		h.step()
 	}
 	h.compare()

@@ -49,6 +49,10 @@ type Config struct {
 	// its own, in which time.Now and time.Sleep are virtual. It is for stores
 	// whose time is the process's and that wait for no network.
 	Bubble bool
+
+	// Steps is how long the random histories are that are compared to
+	// [inbox.Memory]. Zero means 800.
+	Steps int
 }
 
 // Run tests the stores that c.New makes. Under "Once" every step is sent once;

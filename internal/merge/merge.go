@@ -37,10 +37,17 @@ type Merger[Q, A any] struct {
 	// meanwhile waits for it.
 	Timeout time.Duration
 
+	// Limit is how many items may wait, those included whose callers have given up
+	// meanwhile; zero means 100,000. Beyond it Do fails with ErrFull.
+	Limit int
+
 	mu      sync.Mutex
 	queue   []*waiter[Q, A]
 	running bool
 }
+
+// ErrFull says that too many items wait already. The item was not sent.
+var ErrFull = errors.New("too many calls wait for the store")
 
 // Do hands over one item and returns its answer. When ctx ends first, Do returns
 // its error: an item that was not sent yet never will be, and the answer to one
@@ -51,7 +58,10 @@ func (m *Merger[Q, A]) Do(ctx context.Context, item Q) (A, error) {
 		return none, err
 	}
 	w := &waiter[Q, A]{item: item, answered: make(chan struct{})}
-	m.enqueue(w)
+	if !m.enqueue(w) {
+		var none A
+		return none, ErrFull
+	}
 	select {
 	case <-w.answered:
 		return w.answer, w.err
@@ -82,14 +92,29 @@ const (
 	gone
 )
 
-func (m *Merger[Q, A]) enqueue(w *waiter[Q, A]) {
+func (m *Merger[Q, A]) enqueue(w *waiter[Q, A]) bool {
+	limit := m.Limit
+	if limit == 0 {
+		limit = 100_000
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.queue) >= limit {
+		return false
+	}
 	m.queue = append(m.queue, w)
 	if !m.running {
 		m.running = true
 		go m.run()
 	}
+	return true
+}
+
+// Len returns how many items wait.
+func (m *Merger[Q, A]) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.queue)
 }
 
 // run makes one call after another until the queue is empty. It yields once

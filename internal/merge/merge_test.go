@@ -134,6 +134,29 @@ func TestErrorsAndTimeoutReachEverybody(t *testing.T) {
 	})
 }
 
+func TestTheQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &double{gate: make(chan struct{})}
+		m := &Merger[int, int]{Call: d.call, Limit: 3}
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = m.Do(t.Context(), 0) })
+		synctest.Wait() // is sent
+		for n := range 3 {
+			wg.Go(func() {
+				if _, err := m.Do(t.Context(), n); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if _, err := m.Do(t.Context(), 9); !errors.Is(err, ErrFull) || m.Len() != 3 {
+			t.Errorf("got %v with %d waiting", err, m.Len())
+		}
+		close(d.gate)
+		wg.Wait()
+	})
+}
+
 func TestNothingRunsWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &Merger[int, int]{Call: echo}
