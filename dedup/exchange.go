@@ -178,10 +178,7 @@ func (g *Guard) disown(a Ask, c Claim, gaveUp bool) {
 func (g *Guard) findOut(a Ask, c Claim, lapse time.Time, wait time.Duration) {
 	ctx := context.Background()
 	if c.Err != nil {
-		var err error
-		if c, err = g.claims.Do(ctx, a); err != nil {
-			c.Err = err
-		}
+		c = g.askAlone(a)
 	}
 	switch {
 	case c.Err != nil && time.Now().Before(lapse):
@@ -195,6 +192,19 @@ func (g *Guard) findOut(a Ask, c Claim, lapse time.Time, wait time.Duration) {
 		}
 	}
 	g.disowning.Add(-1)
+}
+
+// askAlone asks for one claim by itself. Joined with others of the same message
+// it might be answered by the nonce of another, and what it was granted would be
+// found by nobody.
+func (g *Guard) askAlone(a Ask) Claim {
+	ctx, cancel := context.WithTimeout(context.Background(), g.opts.SettleTimeout)
+	defer cancel()
+	claims, err := g.ask(ctx, g.params(false), []Ask{a})
+	if err != nil {
+		return Claim{ID: a.ID, Err: err}
+	}
+	return claims[0]
 }
 
 // send settles a batch, and takes an answer that is none for what it is.

@@ -3,6 +3,7 @@ package dedup_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -154,4 +155,35 @@ func TestGivingUpIsBounded(t *testing.T) {
 			t.Errorf("%d were logged, want 10", got)
 		}
 	})
+}
+
+// Duplicates of one message arrive together and the answer to their claim is
+// lost. The one whose nonce was granted finds it again and releases it, whatever
+// the others ask.
+func TestHoldReleasesWhatManyDuplicatesLost(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			gate := make(chan struct{})
+			store := &flaky{Store: dedup.NewMemory(), block: gate}
+			g := newGuard(t, store, &dedup.Options{OnLapse: dedup.Hold})
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = g.Claim(t.Context(), dedup.Request{ID: "first"}) })
+			synctest.Wait() // under way; what follows is joined
+			for range 5 {
+				wg.Go(func() {
+					_, err := g.Claim(t.Context(), dedup.Request{ID: "x"})
+					if !errors.Is(err, dedup.ErrUnavailable) {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+			synctest.Wait()
+			store.set(func(f *flaky) { f.block, f.claimAfter = nil, 4 }) // both sendings of each call
+			close(gate)
+			wg.Wait()
+			store.set(func(f *flaky) { f.claimAfter = 0 })
+			time.Sleep(time.Minute)
+			wantState(t, claim(t, g, "x"), dedup.Acquired)
+		})
+	}
 }

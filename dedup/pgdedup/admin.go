@@ -22,8 +22,8 @@ type NewerSchemaError = pgschema.NewerError
 
 // ErrIsolation is what Check returns when transactions of this pool begin above
 // READ COMMITTED. Claims outside of transactions work all the same. For
-// [Store.Tx] begin transactions with pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
-// or be ready to run them again after SQLSTATE 40001.
+// [Store.Tx] begin transactions with pgx.TxOptions{IsoLevel: pgx.ReadCommitted}:
+// above it every step of the view fails with this error.
 var ErrIsolation = errors.New("pgdedup: transactions begin above READ COMMITTED")
 
 // Migrate creates the schema, the table and the functions, or brings them up to

@@ -44,10 +44,10 @@
 // lease has no meaning in it: what cannot commit within reason should claim
 // outside of the transaction.
 //
-// The transaction has to be READ COMMITTED, PostgreSQL's default. Above it, a
-// record that another transaction has changed meanwhile ends it with SQLSTATE
-// 40001, and it must be run again from its beginning. A transaction that claims
-// or settles IDs one after the other holds all of them until it ends. When two
+// The transaction has to be READ COMMITTED, PostgreSQL's default: above it a step
+// would not see what others have committed since, such as that an ID was
+// forgotten, and fails with [ErrIsolation]. A transaction that acquires or settles
+// IDs one after the other holds all of them until it ends. When two
 // settle each other's IDs, one is told so after a quarter of a second, by an
 // error that is not [dedup.ErrStale]; its transaction can go on or roll back.
 // Take few IDs per transaction: each holds one entry of the server's lock table

@@ -37,12 +37,12 @@ type route struct {
 }
 
 // unbound is the route of calls in transactions of their own. Where the
-// database's default isolation is above READ COMMITTED, a race ends a call with
-// 40001: it is sent again with the isolation it needs.
+// database's default isolation is above READ COMMITTED the call refuses it, and
+// is sent again with the isolation it needs.
 func (s *Store) unbound() route {
 	return route{most: maxLocks, call: func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error {
 		err := call(ctx, s.pool, read, sql, args...)
-		if !hasCode(err, "40001") {
+		if !hasCode(err, "25000") {
 			return err
 		}
 		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
@@ -77,7 +77,7 @@ func newStatements(schema string) statements {
 	q := pgschema.Quote(schema)
 	return statements{
 		claim: "SELECT n, state, token, attempt, remains, age, result FROM " + q +
-			".dedup_claim($1::text, $2::text[], $3::bytea[], $4::bytea[], $5::bigint, $6::bigint, $7::boolean, $8::boolean)",
+			".dedup_claim($1::text, $2::text[], $3::bytea[], $4::bytea[], $5::bigint, $6::bigint, $7::boolean, $8::boolean, $9::boolean)",
 		settle: "SELECT n, outcome FROM " + q +
 			".dedup_settle($1::text, $2::text[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bigint)",
 		held:  "SELECT id, token, attempt, age FROM " + q + ".dedup_held($1::text, $2::text, $3::integer)",
@@ -121,7 +121,7 @@ func (s *Store) claimChunk(ctx context.Context, r route, p dedup.Params, asks []
 		answers, err = readClaims(rows, p, len(places))
 		return err
 	}, s.sql.claim, p.Scope, ids, nonces, fingerprints,
-		p.Lease.Microseconds(), p.Retention.Microseconds(), p.OnLapse == dedup.Hold, p.Complete)
+		p.Lease.Microseconds(), p.Retention.Microseconds(), p.OnLapse == dedup.Hold, p.Complete, r.bound)
 	if err != nil {
 		return err
 	}
@@ -355,6 +355,8 @@ func (s *Store) wrap(step string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case hasCode(err, "25000"):
+		return fmt.Errorf("pgdedup: %s: %w: %w: %w", step, dedup.ErrInvalid, ErrIsolation, err)
 	case hasCode(err, "42883", "42P01", "3F000"): // undefined function, table, schema
 		return fmt.Errorf("pgdedup: %s: schema %q: %w: %w", step, s.schema, pgschema.ErrNotMigrated, err)
 	}

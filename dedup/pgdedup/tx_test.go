@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -188,7 +187,7 @@ func TestTxSeesItsOwnClaims(t *testing.T) {
 	assert.Empty(t, outside)
 }
 
-func TestTxAboveReadCommittedFailsRatherThanGuess(t *testing.T) {
+func TestTxAboveReadCommittedIsRefused(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
 			l := newLedger(t, nil)
@@ -200,9 +199,8 @@ func TestTxAboveReadCommittedFailsRatherThanGuess(t *testing.T) {
 			require.Equal(t, dedup.Acquired, l.claim("order-1").State)
 
 			_, err = l.guard.With(l.store.Tx(tx)).Claim(t.Context(), dedup.Request{ID: "order-1"})
-			var server *pgconn.PgError
-			require.ErrorAs(t, err, &server)
-			assert.Equal(t, "40001", server.Code)
+			require.ErrorIs(t, err, pgdedup.ErrIsolation)
+			require.ErrorIs(t, err, dedup.ErrInvalid)
 		})
 	}
 }
@@ -244,3 +242,35 @@ func TestTxRaces(t *testing.T) {
 }
 
 var errRollback = errors.New("roll back")
+
+// A duplicate that is only asked about in an open transaction leaves the owner
+// alone: it renews and completes.
+func TestAskingInATransactionDoesNotDisturbTheOwner(t *testing.T) {
+	l := newLedger(t, &dedup.Options{Lease: time.Second, SettleTimeout: time.Second})
+	tx, err := l.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	view := l.guard.With(l.store.Tx(tx))
+	effects := 0
+	effect := func(ctx context.Context) error {
+		effects++
+		c, err := view.Claim(ctx, dedup.Request{ID: "order-1"})
+		require.NoError(t, err)
+		require.Equal(t, dedup.InFlight, c.State)
+		require.Positive(t, c.Left)
+		return nil
+	}
+	require.NoError(t, l.guard.Do(t.Context(), dedup.Request{ID: "order-1"}, effect))
+	c, err := view.Claim(t.Context(), dedup.Request{ID: "order-1"})
+	require.NoError(t, err)
+	require.Equal(t, dedup.Done, c.State)
+	require.Equal(t, dedup.Done, l.claim("order-1").State) // the open transaction has no lock on it
+	require.Equal(t, 1, effects)
+}
+
+// A view on no transaction says so.
+func TestNilTx(t *testing.T) {
+	l := newLedger(t, nil)
+	_, err := l.guard.With(l.store.Tx(nil)).Claim(t.Context(), dedup.Request{ID: "order-1"})
+	require.ErrorIs(t, err, dedup.ErrInvalid)
+}

@@ -65,7 +65,7 @@ end
 if not others then return now end
 
 local format, match = string.format, string.match
-local behind = '^(................)(%-?%d+) (%d+) (%d+)(.*)$'
+local behind = '^(................)(%-?%d+) (%-?%d+) (%d+)(.*)$'
 local row = '^1([cChdr])(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)' .. sub(behind, 2)
 
 -- The answer to an ask whose ID has a row.

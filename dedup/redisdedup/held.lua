@@ -19,7 +19,7 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local row = '^1([cChdr])(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(................)(%-?%d+) (%d+) (%d+)(.*)$'
+local row = '^1([cChdr])(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(................)(%-?%d+) (%-?%d+) (%d+)(.*)$'
 
 local n, reply = #KEYS - 1, {}
 for i = 1, n do

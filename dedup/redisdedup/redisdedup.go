@@ -41,7 +41,8 @@
 // answer. While Redis does not answer, a call lasts as long as the client's dials,
 // retries and read timeouts do, up to 10 seconds: a command that was sent is not
 // given up when ctx ends, unless ContextTimeoutEnabled is set, though the caller
-// is. Give contexts a deadline; MaxRetries: -1 makes the client fail sooner, and
+// is. On a cluster a node that hangs holds up what was sent together with its own
+// calls; one that is gone does not for long. Give contexts a deadline; MaxRetries: -1 makes the client fail sooner, and
 // the guard asks again by itself.
 //
 // # Testing
@@ -150,6 +151,9 @@ func (s *Store) Check(ctx context.Context) error {
 // failed wraps an error once. When ctx has ended, the client may say so in words
 // of its own, such as a timeout of the connection.
 func failed(ctx context.Context, step string, err error) error {
+	if redis.HasErrorPrefix(err, "OOM") { // the server refuses to write, and did nothing
+		return fmt.Errorf("redisdedup: %s: %w: %w", step, dedup.ErrFull, err)
+	}
 	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
 		return fmt.Errorf("redisdedup: %s: %w: %w", step, end, err)
 	}

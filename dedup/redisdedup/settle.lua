@@ -25,7 +25,7 @@ local now = time[1] * 1000000 + time[2]
 local n = #KEYS - 1
 local index = KEYS[n + 1]
 
-local row = '^1([cChdr])(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(................)(%-?%d+) (%d+) (%d+)(.*)$'
+local row = '^1([cChdr])(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(................)(%-?%d+) (%-?%d+) (%d+)(.*)$'
 
 -- what a settlement makes of a row's state; false: applied before
 local becomes = {

@@ -327,3 +327,41 @@ func TestServerGoesInLargeBatch(t *testing.T) {
 		}
 	}
 }
+
+// The server's clock is set back by more than the lease, and the lease renewed:
+// the row stays readable and its owner can complete it.
+func TestClockSetBackUnderALease(t *testing.T) {
+	for _, lapse := range []dedup.Lapse{dedup.Rerun, dedup.Hold} {
+		t.Run(lapse.String(), func(t *testing.T) {
+			server := miniredis.RunT(t)
+			at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			server.SetTime(at)
+			s := newStore(t, newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}}))
+			p := dedup.Params{Scope: "clock", Lease: 30 * time.Second, Retention: time.Hour, OnLapse: lapse}
+			claims, err := s.Claim(t.Context(), p, []dedup.Ask{{Request: dedup.Request{ID: "x"}, Nonce: [16]byte{1}}})
+			require.NoError(t, err)
+			server.SetTime(at.Add(-time.Minute))
+			for _, settlement := range []dedup.Settlement{claims[0].Extend(p.Lease), claims[0].Complete([]byte("r"))} {
+				errs, err := s.Settle(t.Context(), p, []dedup.Settlement{settlement})
+				require.NoError(t, err)
+				require.Nil(t, errs, settlement.Kind)
+			}
+			claims, err = s.Claim(t.Context(), p, []dedup.Ask{{Request: dedup.Request{ID: "x"}, Nonce: [16]byte{2}}})
+			require.NoError(t, err)
+			require.Equal(t, dedup.Done, claims[0].State)
+		})
+	}
+}
+
+// A server without memory refuses new IDs, and says that it is full.
+func TestFullServer(t *testing.T) {
+	server := testenv.RedisOwn(t, "--maxmemory", "2mb", "--maxmemory-policy", "noeviction")
+	g, err := dedup.New(newStore(t, newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}})), nil)
+	require.NoError(t, err)
+	for i := range 100_000 {
+		if _, err = g.Claim(t.Context(), dedup.Request{ID: fmt.Sprint("oom", i)}); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, dedup.ErrFull)
+}

@@ -83,7 +83,7 @@ func (p *Partitions) send(ctx context.Context, command, script string, calls []C
 
 func readReply(cmd *redis.Cmd) ([]string, error) {
 	reply, err := cmd.Result()
-	if err != nil {
+	if err != nil && cmd.Val() == nil { // go-redis may put the error of one node on calls that others have answered
 		return nil, err
 	}
 	switch reply := reply.(type) {

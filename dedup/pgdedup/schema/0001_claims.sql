@@ -41,6 +41,19 @@ CREATE FUNCTION {schema}.dedup_now() RETURNS bigint
 LANGUAGE sql VOLATILE AS
 $pawl$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $pawl$;
 
+-- dedup_check_isolation refuses a transaction that cannot see what others have
+-- committed since it began: it would settle a record that was forgotten.
+CREATE FUNCTION {schema}.dedup_check_isolation() RETURNS void
+LANGUAGE plpgsql STABLE AS
+$pawl$
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'the transaction is %, and dedup needs READ COMMITTED', current_setting('transaction_isolation')
+            USING ERRCODE = 'invalid_transaction_state';
+    END IF;
+END
+$pawl$;
+
 -- dedup_claim answers one ask for each of p_ids, which are distinct. The first
 -- row has n = 0: so many asks (attempt) were granted as first attempts, with
 -- this token. Each ask that was answered otherwise has a row of its own, with
@@ -48,7 +61,7 @@ $pawl$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $pawl$;
 -- 4 conflict, 5 unknown.
 CREATE FUNCTION {schema}.dedup_claim(
     p_scope text, p_ids text[], p_nonces bytea[], p_fingerprints bytea[],
-    p_lease bigint, p_retention bigint, p_hold boolean, p_complete boolean)
+    p_lease bigint, p_retention bigint, p_hold boolean, p_complete boolean, p_bound boolean)
 RETURNS TABLE (n integer, state smallint, token bigint, attempt integer, remains bigint, age bigint, result bytea)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -59,9 +72,25 @@ DECLARE
     now     bigint;
     granted integer;
 BEGIN
-    locked := ARRAY(
-        SELECT pg_try_advisory_xact_lock(hashtextextended(p_scope || '/' || a.id, '{schema}.dedup'::regclass::oid::bigint))
-        FROM unnest(p_ids) AS a(id));
+    PERFORM {schema}.dedup_check_isolation();
+    IF p_bound THEN
+        -- The caller's transaction keeps a lock until its end, and would keep the
+        -- owner of a record from renewing and completing it: what cannot be granted
+        -- is answered without one.
+        now := {schema}.dedup_now();
+        locked := ARRAY(
+            SELECT CASE WHEN EXISTS (
+                SELECT FROM {schema}.dedup AS d
+                WHERE d.scope = p_scope AND d.id = a.id AND (d.hold OR d.expires_at > now)
+                AND (d.state IN (2, 3) OR d.state = 1 AND (d.hold OR d.lease_until > now)))
+            THEN false
+            ELSE pg_try_advisory_xact_lock(hashtextextended(p_scope || '/' || a.id, '{schema}.dedup'::regclass::oid::bigint)) END
+            FROM unnest(p_ids) AS a(id));
+    ELSE
+        locked := ARRAY(
+            SELECT pg_try_advisory_xact_lock(hashtextextended(p_scope || '/' || a.id, '{schema}.dedup'::regclass::oid::bigint))
+            FROM unnest(p_ids) AS a(id));
+    END IF;
     now := {schema}.dedup_now();
 
     -- Nearly every ask is the first of its ID. From here on no other transaction
@@ -148,6 +177,7 @@ DECLARE
     now     bigint;
     refused integer;
 BEGIN
+    PERFORM {schema}.dedup_check_isolation();
     -- In ascending order of the keys, so that settlements cannot wait for each
     -- other in a circle.
     BEGIN

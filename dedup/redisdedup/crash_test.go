@@ -1,0 +1,27 @@
+package redisdedup_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pawl-go/pawl/internal/crashtest"
+	"github.com/pawl-go/pawl/internal/testenv"
+)
+
+func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 10_000, 2) }
+
+func TestLongKilledServerUnderLoad(t *testing.T) {
+	testenv.Long(t)
+	killedServer(t, 100_000, 10)
+}
+
+// killedServer kills a server that flushes every write before it answers.
+func killedServer(t *testing.T, ids, kills int) {
+	server := testenv.RedisOwn(t, "--appendonly", "yes", "--appendfsync", "always")
+	s := newStore(t, newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}}))
+	crashtest.KillUnderLoad(t, s, ids, kills, func() {
+		server.Kill()
+		server.Start()
+	})
+}
