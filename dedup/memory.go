@@ -62,7 +62,26 @@ func (m *Memory) SetLimit(n int) {
 
 // Len returns how many IDs the store holds, expired ones that were not dropped
 // yet included.
-func (m *Memory) Len() int { return int(m.count.Load()) }
+func (m *Memory) Len() (n int) {
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		n += s.len()
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// recount tells the common count how many records a locked shard has. A large
+// store is told of every 64th only, since processors would wait for each other at
+// one counter: its limit is then exact to a few thousandths.
+func (m *Memory) recount(s *shard) {
+	step := min(max(m.limit.Load()/65_536, 1), 64)
+	if d := int64(s.len()) - s.counted; d >= step || -d >= step {
+		m.count.Add(d)
+		s.counted += d
+	}
+}
 
 // Claim implements [Store].
 func (m *Memory) Claim(ctx context.Context, p Params, asks []Ask) ([]Claim, error) {
@@ -120,12 +139,13 @@ func (m *Memory) claim(s *shard, k key, now int64, p Params, a *Ask) Claim {
 // whose token the new one must exceed: r is nil, or that record.
 func (m *Memory) first(s *shard, k key, r *record, place uint32, now int64, p Params, a *Ask) Claim {
 	if r == nil {
-		dropped := int64(s.dropExpired(now, 2, 256))
-		if m.count.Add(-dropped) >= m.limit.Load() {
+		s.dropExpired(now, 2, 256)
+		m.recount(s)
+		if m.count.Load() >= m.limit.Load() {
 			return Claim{ID: a.ID, Err: ErrFull}
 		}
-		m.count.Add(1)
 		r, place = s.add(k)
+		m.recount(s)
 	}
 	delete(s.extras, place)
 	r.attempt = 0
@@ -185,7 +205,7 @@ func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) err
 	if t.Kind == KindForget {
 		if r != nil {
 			s.remove(k)
-			m.count.Add(-1)
+			m.recount(s)
 		}
 		return nil
 	}
@@ -282,8 +302,8 @@ func (m *Memory) Sweep(ctx context.Context, n int) (dropped int, err error) {
 			m.sweep.shard, m.sweep.looked = (m.sweep.shard+1)%len(m.shards), 0
 			shards++
 		}
+		m.recount(s)
 		s.mu.Unlock()
-		m.count.Add(-int64(d))
 		dropped, n = dropped+d, n-max(look, 0)
 	}
 	return dropped, nil

@@ -19,6 +19,9 @@ type shard struct {
 	cursor uint32   // the place that dropExpired looks at next
 	floor  uint64   // the greatest token of a record that was removed
 	extras map[uint32]*extra
+
+	counted int64 // of its records, in the store's count
+	_       [64]byte
 }
 
 const pageSize = 64

@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -65,12 +66,28 @@ func (g *Guard) Stats() Stats {
 }
 
 type counts struct {
-	claims            [Unknown + 1]atomic.Uint64
-	settled           [KindForget + 1]atomic.Uint64
+	claims            [Unknown + 1]counter
+	settled           [KindForget + 1]counter
 	reruns, extended  atomic.Uint64
 	stale, leasesLost atomic.Uint64
 	errors            atomic.Uint64
 	oldest            atomic.Int64
+}
+
+// A counter spreads its additions, so that processors do not wait for each
+// other's cache lines.
+type counter [8]struct {
+	n atomic.Uint64
+	_ [56]byte
+}
+
+func (c *counter) Add(n uint64) { c[rand.Uint32()%uint32(len(c))].n.Add(n) }
+
+func (c *counter) Load() (sum uint64) {
+	for i := range c {
+		sum += c[i].n.Load()
+	}
+	return sum
 }
 
 // counted counts an answer and calls the hook.
