@@ -117,24 +117,33 @@ func (m *Merger[Q, A]) Len() int {
 	return len(m.queue)
 }
 
-// run makes one call after another until the queue is empty. It yields once
-// before each, so that callers that are ready to run get their items in: that is
-// not waiting, since nothing else would use the processor.
+// run makes one call after another until the queue is empty.
 func (m *Merger[Q, A]) run() {
-	idle := false
+	idle, last := false, 0
 	defer func() {
 		if !idle { // Call ended this goroutine
 			go m.run()
 		}
 	}()
 	for {
-		runtime.Gosched()
+		m.yield(last)
 		batch := m.take()
 		if batch == nil {
 			idle = true
 			return
 		}
+		last = len(batch)
 		m.call(batch)
+	}
+}
+
+// yield lets the callers that were just answered, and are ready to run, get their
+// next items in: once, and again while fewer have come than the last call had, up
+// to a hundred times. That takes some 20 microseconds if nobody comes, a fraction
+// of what a call takes.
+func (m *Merger[Q, A]) yield(last int) {
+	for n := 0; n == 0 || n < 100 && m.Len() < last; n++ {
+		runtime.Gosched()
 	}
 }
 
