@@ -42,8 +42,8 @@
 // retries and read timeouts do, up to 10 seconds: a command that was sent is not
 // given up when ctx ends, unless ContextTimeoutEnabled is set, though the caller
 // is. On a cluster a node that hangs holds up what was sent together with its own
-// calls; one that is gone does not for long. Give contexts a deadline; MaxRetries: -1 makes the client fail sooner, and
-// the guard asks again by itself.
+// calls; one that is gone does not for long. Give contexts a deadline. With
+// MaxRetries: -1 the client fails sooner, and the guard asks again by itself.
 //
 // # Testing
 //

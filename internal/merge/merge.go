@@ -2,8 +2,10 @@
 // goroutines with one item each share a round trip or a commit.
 //
 // A call starts at once when none is under way; the items that arrive meanwhile
-// form the next one. Nobody waits for company, and a caller that gives up does
-// not spoil its neighbours: the joined call runs on a context of its own.
+// form the next one. Nobody waits for company by the clock: a call that follows
+// another only lets the callers run first that were just answered. A caller that
+// gives up does not spoil its neighbours: the joined call runs on a context of its
+// own.
 package merge
 
 import (

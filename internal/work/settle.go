@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -77,6 +78,9 @@ func (s *Settler[S]) merged(ctx context.Context, groups [][]S, _ func(int) bool)
 	answers := make([][]error, len(groups))
 	if errs == nil {
 		return answers, nil
+	}
+	if len(errs) != len(batch) {
+		return nil, fmt.Errorf("%d answers to %d settlements", len(errs), len(batch))
 	}
 	for i, g := range groups {
 		answers[i], errs = errs[:len(g):len(g)], errs[len(g):]

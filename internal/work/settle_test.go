@@ -95,3 +95,32 @@ func TestSettlerGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// A store that answers too little is an error for those it was asked for, not a
+// panic of the goroutine that sends for all.
+func TestSettlerShortAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		s := &work.Settler[int]{Timeout: time.Second, Final: func(err error) bool { return err == nil },
+			Send: func(_ context.Context, batch []int) ([]error, error) {
+				<-gate
+				if len(batch) > 1 {
+					return []error{nil}, nil
+				}
+				return nil, nil
+			}}
+		var wg sync.WaitGroup
+		wg.Go(func() { s.Settle(0) })
+		synctest.Wait() // is sent; the next two are joined
+		for n := range 2 {
+			wg.Go(func() {
+				if errs := s.Settle(n + 1); errs != nil && errs[0] == nil {
+					t.Errorf("got %v", errs)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+	})
+}
