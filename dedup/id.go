@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"strconv"
-	"strings"
+
+	"github.com/pawl-go/pawl/internal/msgid"
 )
 
 // MessageID returns the ID of a message that your own system numbers:
@@ -22,20 +22,15 @@ import (
 // Neither part may be empty and sequence numbers begin at 1: MessageID does not
 // check that, ParseMessageID does. A guard refuses an ID over [MaxID] bytes.
 func MessageID(bizType, accountID string, seq uint64) string {
-	return escape(bizType) + ":" + escape(accountID) + ":" + strconv.FormatUint(seq, 10)
+	return msgid.Format(bizType, accountID, seq)
 }
 
 // ParseMessageID takes a [MessageID] apart. It accepts only what MessageID
 // returns, so that no two texts mean the same message, and fails with
 // [ErrInvalid] on anything else.
 func ParseMessageID(id string) (bizType, accountID string, seq uint64, err error) {
-	parts := strings.Split(id, ":")
-	if len(parts) != 3 {
-		return "", "", 0, invalid("message ID %s has %d parts, not 3", short(id), len(parts))
-	}
-	bizType, accountID = unescape(parts[0]), unescape(parts[1])
-	seq, err = strconv.ParseUint(parts[2], 10, 64)
-	if err != nil || bizType == "" || accountID == "" || seq == 0 || len(id) > MaxID || MessageID(bizType, accountID, seq) != id {
+	bizType, accountID, seq, ok := msgid.Parse(id)
+	if !ok || len(id) > MaxID {
 		return "", "", 0, invalid("message ID %s is not bizType:accountID:seq", short(id))
 	}
 	return bizType, accountID, seq, nil
@@ -75,11 +70,3 @@ func FingerprintID(kind string, fields ...[]byte) string {
 	sum := Fingerprint(fields...)
 	return fmt.Sprintf("%s/fp/%x", kind, sum[:16])
 }
-
-var (
-	escaper   = strings.NewReplacer("%", "%25", ":", "%3A")
-	unescaper = strings.NewReplacer("%25", "%", "%3A", ":")
-)
-
-func escape(s string) string   { return escaper.Replace(s) }
-func unescape(s string) string { return unescaper.Replace(s) }
