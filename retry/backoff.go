@@ -1,7 +1,6 @@
 package retry
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -50,9 +49,6 @@ const (
 	// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
 	Decorrelated
 )
-
-// ErrInvalid says that a Backoff was made from arguments outside their range.
-var ErrInvalid = errors.New("retry: invalid backoff")
 
 // Exponential waits for first, then for twice as long each time, and at most for
 // most. Both are positive, and first is not above most.
@@ -109,6 +105,10 @@ func (b Backoff) Capped(most time.Duration) Backoff {
 // same, with negative durations taken as zero.
 func (b Backoff) Delay(n int, random uint64) time.Duration {
 	b = b.orGradient()
+	return b.delay(n, random)
+}
+
+func (b *Backoff) delay(n int, random uint64) time.Duration {
 	n = max(n, 1)
 	if b.jitter == Decorrelated {
 		return b.decorrelated(n, random)
@@ -123,7 +123,29 @@ func (b Backoff) Delay(n int, random uint64) time.Duration {
 	return d
 }
 
-// Max returns the longest delay there can be.
+// DelayAfter is [Backoff.Delay] for a retry that a server asked to wait for, and
+// never less than wait. A backoff with jitter adds up to a tenth of wait, so that
+// those who were told the same do not come back together. A negative wait counts
+// as zero; Max does not bound it.
+func (b Backoff) DelayAfter(n int, random uint64, wait time.Duration) time.Duration {
+	b = b.orGradient()
+	return b.delayAfter(n, random, wait)
+}
+
+// delayAfter is DelayAfter of a backoff that is not the zero one. It takes a
+// pointer, as delay does, because copies would cost more than the computation.
+func (b *Backoff) delayAfter(n int, random uint64, wait time.Duration) time.Duration {
+	d := b.delay(n, random)
+	if d >= wait {
+		return d
+	}
+	if b.jitter == NoJitter {
+		return wait
+	}
+	return add(wait, upTo(wait/10, mix(random, -max(n, 1)))) // not what Delay drew
+}
+
+// Max returns the longest delay there can be without a server's wish.
 func (b Backoff) Max() time.Duration { return max(b.orGradient().max, 0) }
 
 // IsZero reports whether b is the zero Backoff, which an option may take for its
@@ -137,23 +159,23 @@ func (b Backoff) Validate() error {
 	case b.law == unset:
 		return nil
 	case b.jitter > Decorrelated:
-		return fmt.Errorf("%w: jitter %d", ErrInvalid, b.jitter)
+		return invalid("backoff with jitter %d", b.jitter)
 	case b.jitter == Decorrelated && b.law != exponential:
-		return fmt.Errorf("%w: decorrelated jitter is for Exponential alone", ErrInvalid)
+		return invalid("backoff with decorrelated jitter, which is for Exponential alone")
 	case b.max < 0:
-		return fmt.Errorf("%w: cap %v", ErrInvalid, b.max)
+		return invalid("backoff with a cap of %v", b.max)
 	case b.law == exponential && (b.first <= 0 || b.max < b.first):
-		return fmt.Errorf("%w: exponential from %v to %v", ErrInvalid, b.first, b.max)
+		return invalid("exponential backoff from %v to %v", b.first, b.max)
 	case b.law == fibonacci && (b.first <= 0 || b.second < b.first):
-		return fmt.Errorf("%w: Fibonacci from %v and %v", ErrInvalid, b.first, b.second)
+		return invalid("Fibonacci backoff from %v and %v", b.first, b.second)
 	case b.law == constant && b.first < 0:
-		return fmt.Errorf("%w: constant %v", ErrInvalid, b.first)
+		return invalid("constant backoff of %v", b.first)
 	case b.law == stepwise && len(b.steps) == 0:
-		return fmt.Errorf("%w: no steps", ErrInvalid)
+		return invalid("backoff without steps")
 	}
 	for _, s := range b.steps {
 		if s < 0 {
-			return fmt.Errorf("%w: step of %v", ErrInvalid, s)
+			return invalid("backoff with a step of %v", s)
 		}
 	}
 	return nil
@@ -205,7 +227,7 @@ func (b Backoff) orGradient() Backoff {
 }
 
 // whole is the delay of retry n before the cap and the jitter.
-func (b Backoff) whole(n int) time.Duration {
+func (b *Backoff) whole(n int) time.Duration {
 	switch b.law {
 	case exponential:
 		switch {
@@ -248,12 +270,12 @@ func (b Backoff) uncapped() (longest time.Duration) {
 // on average, so that the last has long forgotten the first.
 const chain = 64
 
-func (b Backoff) decorrelated(n int, random uint64) time.Duration {
+func (b *Backoff) decorrelated(n int, random uint64) time.Duration {
 	low := max(min(b.first, b.max), 0)
 	d := low
-	for i := max(n-chain, 0) + 1; i <= n; i++ {
+	for before := min(n, chain) - 1; before >= 0; before-- { // counts down: there is no n+1 after the last int
 		high := max(min(add(d, add(d, d)), b.max), low)
-		d = low + upTo(high-low, mix(random, i))
+		d = low + upTo(high-low, mix(random, n-before))
 	}
 	return d
 }

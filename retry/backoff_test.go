@@ -61,6 +61,7 @@ func TestDelaysDoNotOverflow(t *testing.T) {
 		{"fibonacci", retry.Fibonacci(1, 1), forever},
 		{"fibonacci from the longest", retry.Fibonacci(forever, forever), forever},
 		{"constant", retry.Constant(forever), forever},
+		{"decorrelated at its cap", retry.Exponential(time.Second, time.Second, retry.Decorrelated), time.Second},
 	} {
 		if got := tt.b.Delay(math.MaxInt, math.MaxUint64); got != tt.want {
 			t.Errorf("%s: the last retry after %v, want %v", tt.name, got, tt.want)
