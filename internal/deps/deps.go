@@ -54,11 +54,21 @@ var testOnly = []string{
 	"pgregory.net/rapid",
 	"github.com/anishathalye/porcupine",
 	"go.uber.org/goleak",
+	"go.opentelemetry.io/otel/sdk",
+	"go.opentelemetry.io/otel/sdk/metric",
+}
+
+// otel is what pawlotel may import, and nobody else: the interfaces of
+// OpenTelemetry, not its SDK, which a program chooses and sets up.
+var otel = []string{
+	"go.opentelemetry.io/otel/attribute",
+	"go.opentelemetry.io/otel/metric",
 }
 
 // requirable are the modules that go.mod may require for the module's own imports.
 func requirable() []string {
-	return slices.Concat(slices.Collect(maps.Values(drivers)), testOnly, []string{"golang.org/x/time"})
+	return slices.Concat(slices.Collect(maps.Values(drivers)), testOnly,
+		[]string{"golang.org/x/time", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric"})
 }
 
 // rule is what one package may import besides the standard library.
@@ -98,6 +108,12 @@ func ruleFor(importPath string) (rule, bool) {
 				"unless its name begins with redis, pg or bolt",
 			own: []string{Module + "/internal"},
 		}), true
+	case inside == "pawlotel":
+		return rule{
+			why:      "pawlotel knows the primitives and the interfaces of OpenTelemetry; no driver, and not the SDK",
+			own:      []string{Module},
+			external: otel,
+		}, true
 	case room == "examples":
 		r := rule{
 			why: "an example composes primitives as an application would, with drivers but without test libraries",

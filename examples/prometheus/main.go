@@ -1,0 +1,190 @@
+// Command prometheus shows what pawlotel measures: it sends messages through lanes
+// and a buffer, with duplicates, a gap and a refusal among them, and serves the
+// instruments at /metrics for Prometheus.
+//
+//	go run . -listen localhost:9464
+//	curl localhost:9464/metrics
+//
+// With -once it prints the page and ends.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/pawl-go/pawl/dedup"
+	"github.com/pawl-go/pawl/order"
+	"github.com/pawl-go/pawl/pawlotel"
+	"github.com/pawl-go/pawl/seqgen"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:9464", "address to serve /metrics on")
+	once := flag.Bool("once", false, "print the page once, and end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *listen, *once, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, listen string, once bool, out io.Writer) error {
+	exporter, err := prometheus.New()
+	if err != nil {
+		return err
+	}
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
+	defer provider.Shutdown(context.WithoutCancel(ctx))
+	s, err := newService(provider.Meter("github.com/pawl-go/pawl/examples/prometheus"))
+	if err != nil {
+		return err
+	}
+	if err := s.work(ctx); err != nil {
+		return err
+	}
+	if once {
+		page := httptest.NewRecorder()
+		promhttp.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+		_, err := io.Copy(out, page.Body)
+		return err
+	}
+	http.Handle("/metrics", promhttp.Handler())
+	server := &http.Server{Addr: listen, ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { server.Close() })
+	log.Printf("serving http://%s/metrics", listen)
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// A service numbers messages, puts them in order, charges each once, and answers.
+type service struct {
+	numbers *seqgen.Generator
+	charges *dedup.Guard
+	inbound *order.Buffer
+	replies *order.Lanes
+}
+
+func newService(m metric.Meter) (*service, error) {
+	s := &service{}
+	ages, err := pawlotel.DedupHooks(m)
+	if err != nil {
+		return nil, err
+	}
+	waits, err := pawlotel.OrderHooks(m)
+	if err != nil {
+		return nil, err
+	}
+	if s.numbers, err = seqgen.New(seqgen.NewMemory(), nil); err != nil {
+		return nil, err
+	}
+	if s.charges, err = dedup.New(dedup.NewMemory(), &dedup.Options{Scope: "charges", Hooks: ages}); err != nil {
+		return nil, err
+	}
+	store := order.NewMemory()
+	s.inbound, err = order.New(store, &order.Options{Scope: "inbound", GapTimeout: 100 * time.Millisecond, Hooks: waits})
+	if err != nil {
+		return nil, err
+	}
+	outbound, err := order.New(store, &order.Options{Scope: "outbound"})
+	if err != nil {
+		return nil, err
+	}
+	s.replies, err = order.NewLanes(outbound, &order.LanesOptions{
+		Route: func(_ context.Context, customer string) (string, error) { return "account-" + customer[:1], nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.register(m, outbound)
+}
+
+func (s *service) register(m metric.Meter, outbound *order.Buffer) error {
+	in, out := attribute.String("scope", "inbound"), attribute.String("scope", "outbound")
+	_, err := pawlotel.Seqgen(m, s.numbers)
+	for _, register := range []func() (metric.Registration, error){
+		func() (metric.Registration, error) {
+			return pawlotel.Dedup(m, s.charges, attribute.String("scope", "charges"))
+		},
+		func() (metric.Registration, error) {
+			return pawlotel.Held(m, s.charges, 1000, attribute.String("scope", "charges"))
+		},
+		func() (metric.Registration, error) { return pawlotel.Order(m, s.inbound, in) },
+		func() (metric.Registration, error) { return pawlotel.Totals(m, s.inbound, in) },
+		func() (metric.Registration, error) { return pawlotel.Order(m, outbound, out) },
+		func() (metric.Registration, error) { return pawlotel.Totals(m, outbound, out) },
+		func() (metric.Registration, error) { return pawlotel.Lanes(m, s.replies) },
+	} {
+		if err == nil {
+			_, err = register()
+		}
+	}
+	return err
+}
+
+// work pushes a hundred messages, every tenth twice, one not at all, and waits
+// until all that came is delivered and answered.
+func (s *service) work(ctx context.Context) error {
+	const messages, lost = 100, 42
+	for range messages {
+		at, err := s.numbers.Next(ctx, "sender")
+		if err != nil {
+			return err
+		}
+		if at.Number == lost {
+			continue
+		}
+		m := order.Message{Key: "sender", ID: fmt.Sprint("message-", at.Number), Payload: []byte("hello")}
+		m.Position = order.Position{Epoch: at.Epoch, Number: at.Number}
+		batch := []order.Message{m}
+		if at.Number%10 == 0 {
+			batch = append(batch, m)
+		}
+		if _, err := s.inbound.Push(ctx, batch...); err != nil {
+			return err
+		}
+	}
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	sent := 0
+	go func() {
+		_ = s.inbound.Run(ctx, s.handle, nil) // ends with ctx
+	}()
+	return s.replies.Run(ctx, func(_ context.Context, out order.Sending) error {
+		if sent++; sent == messages-1 {
+			done()
+		}
+		if sent == 7 {
+			return order.Failed(order.CauseRefused, errors.New("the number is not on the platform"))
+		}
+		return nil
+	}, nil)
+}
+
+// handle charges for a message once, and enqueues its answer.
+func (s *service) handle(ctx context.Context, m order.Message) error {
+	err := s.charges.Do(ctx, dedup.Request{ID: m.ID}, func(context.Context) error { return nil })
+	if err != nil {
+		return err
+	}
+	customer := fmt.Sprint(m.Position.Number%3, "-customer")
+	_, err = s.replies.Enqueue(ctx, order.Outbound{Operation: "reply to " + m.ID, Customer: customer, Payload: []byte("thanks")})
+	return err
+}

@@ -1,0 +1,66 @@
+package redisseqgen_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pawl-go/pawl/internal/testenv"
+	"github.com/pawl-go/pawl/seqgen"
+	"github.com/pawl-go/pawl/seqgen/redisseqgen"
+	"github.com/pawl-go/pawl/seqgen/seqgentest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // they wait for the server, not for the processor
+	os.Exit(m.Run())
+}
+
+// The suite on miniredis, whose clock stands still until a test moves it.
+func TestMiniredis(t *testing.T) {
+	server := miniredis.RunT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	server.SetTime(now)
+	run(t, newClient(t, server.Addr()), func(d time.Duration) {
+		now = now.Add(d)
+		server.SetTime(now)
+	})
+}
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	run(t, newClient(t, testenv.Redis(t)), nil)
+}
+
+func TestRedisCluster(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, testenv.RedisCluster(t)...)
+	require.IsType(t, &redis.ClusterClient{}, client)
+	run(t, client, nil)
+}
+
+func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration)) {
+	prefix := testenv.Prefix(t)
+	open := func() *redisseqgen.Store {
+		store, err := redisseqgen.New(client, &redisseqgen.Options{Prefix: prefix})
+		require.NoError(t, err)
+		return store
+	}
+	seqgentest.Run(t, seqgentest.Config{
+		New:    func(*testing.T) seqgen.Store { return open() },
+		Reopen: func(*testing.T, seqgen.Store) seqgen.Store { return open() },
+		Sleep:  sleep,
+	})
+}
+
+func newClient(t testing.TB, addrs ...string) redis.UniversalClient {
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
