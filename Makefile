@@ -9,6 +9,9 @@ BENCH       ?=
 FUZZTIME    ?= 30s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
+# Modules of their own, so that what they need never reaches a user's go.mod.
+MODULES := internal/benchmarks examples/prometheus
+
 # One Redis, one Redis Cluster and one PostgreSQL for the whole run.
 WITH_SERVERS := $(GO) run ./internal/testenv/cmd/withservers
 
@@ -16,12 +19,11 @@ WITH_SERVERS := $(GO) run ./internal/testenv/cmd/withservers
 
 test: install lint
 	$(WITH_SERVERS) $(GO) test -race -shuffle=on ./...
-	cd internal/benchmarks && $(GO) test .
+	@for module in $(MODULES); do ( cd $$module && $(GO) test ./... ) || exit 1; done
 
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
-	@for module in . internal/benchmarks; do \
-		[ -f $$module/go.mod ] || continue; \
+	@for module in . $(MODULES); do \
 		echo "lint $$module"; \
 		( cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && \
 			$(GO) fix -diff ./... && $(GO) run $(STATICCHECK) ./... ) || exit 1; \

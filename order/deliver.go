@@ -1,0 +1,203 @@
+package order
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+)
+
+// recordEvery is how long a delivery of a run may wait for its record while the
+// run goes on.
+const recordEvery = 100 * time.Millisecond
+
+// deliver hands over the messages of a run, in order, until one fails, or the
+// worker drains, or there are no more.
+func (r *run) deliver() {
+	calling := false
+	defer func() {
+		if calling { // the handler ends the goroutine
+			r.failed(&r.claim.Run[r.next], errExited)
+		}
+	}()
+	for at := time.Duration(0); r.next < len(r.claim.Run) && !r.stop(); {
+		m := &r.claim.Run[r.next]
+		if m.Attempt > r.w.opts.MaxAttempts {
+			r.park(m, errLost)
+			return
+		}
+		if r.paced() {
+			return
+		}
+		if r.w.opts.Mode == AtMostOnce {
+			r.deliverAtMostOnce(m)
+			continue
+		}
+		m.Age += at
+		calling = true
+		err := r.call(m, r.w.handle)
+		calling = false
+		if err != nil {
+			r.failed(m, err)
+			return
+		}
+		r.next++
+		r.move(m.Position.Number + 1)
+		if at = time.Since(r.begun); at-r.sent >= recordEvery {
+			r.sent = at
+			r.flush()
+		}
+	}
+}
+
+// paced says whether the key has to rest before its next message, and arranges
+// it.
+func (r *run) paced() bool {
+	if r.w.opts.pace == nil {
+		return false
+	}
+	d := r.w.opts.pace(r.claim.Key)
+	if d <= 0 {
+		r.verdict = Settlement{}
+		return false
+	}
+	r.verdict = r.settlement(KindRelease)
+	r.verdict.Unbegun, r.verdict.Delay = true, d
+	return true
+}
+
+// deliverAtMostOnce moves the cursor first. What fails is lost, and the run goes
+// on.
+func (r *run) deliverAtMostOnce(m *Message) {
+	m.Age += time.Since(r.begun)
+	r.next++
+	r.move(m.Position.Number + 1)
+	if !r.flush() {
+		return
+	}
+	err := errExited
+	defer func() {
+		if err != nil {
+			r.w.buf.failedOnce(r, m, err)
+		}
+	}()
+	err = r.call(m, r.w.handle)
+}
+
+// call runs a handler for a message. A panic is an error.
+func (r *run) call(m *Message, handle func(context.Context, Message) error) (err error) {
+	ctx := context.Context(r)
+	if t := r.w.opts.Timeout; t > 0 {
+		bounded, cancel := context.WithTimeout(r, t)
+		defer cancel()
+		ctx = bounded
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errPanic, p)
+			r.w.buf.counts.panics.Add(1)
+			r.w.buf.warn(r, "a handler panicked", "key", short(m.Key), "number", m.Position.Number, "attempt", m.Attempt, "stack", string(debug.Stack()))
+		}
+	}()
+	return handle(ctx, *m)
+}
+
+// move notes that the cursor is to be moved.
+func (r *run) move(to uint64) {
+	if n := len(r.pending); n > 0 && r.pending[n-1].Kind == KindDeliver {
+		r.pending[n-1].To = to
+		return
+	}
+	s := r.settlement(KindDeliver)
+	s.From, s.To = to-1, to
+	r.pending = append(r.pending, s)
+}
+
+// failed decides what becomes of the message at the cursor.
+func (r *run) failed(m *Message, err error) {
+	if r.lost() {
+		return
+	}
+	drained := errors.Is(context.Cause(r), ErrDraining)
+	if m.Attempt >= r.w.opts.MaxAttempts && !drained {
+		r.park(m, err)
+		return
+	}
+	s := r.settlement(KindRetry)
+	s.From, s.To, s.Error = m.Position.Number, m.Position.Number+1, text(err)
+	if !drained { // it was interrupted: the next worker takes it at once
+		s.Delay = r.w.opts.Backoff.Delay(m.Attempt, rand.Uint64())
+	}
+	r.verdict = s
+	r.w.buf.failed(r, m, err, false)
+}
+
+// park sets the message at the cursor aside, with its key.
+func (r *run) park(m *Message, err error) {
+	s := r.settlement(KindPark)
+	s.From, s.To, s.Error = m.Position.Number, m.Position.Number+1, r.lastWords(m, err)
+	r.verdict = s
+	r.w.buf.failed(r, m, err, true)
+}
+
+// lastWords is the error of a message that is parked.
+func (r *run) lastWords(m *Message, err error) string {
+	if err == errLost && m.Error != "" {
+		return text(fmt.Errorf("%w; the error before: %s", err, m.Error))
+	}
+	return text(err)
+}
+
+// late hands over late messages, each once.
+func (r *run) late() {
+	for ; r.lates < len(r.claim.Late) && !r.stop(); r.lates++ {
+		r.handLate(&r.claim.Late[r.lates])
+		if at := time.Since(r.begun); at-r.sent >= recordEvery {
+			r.sent = at
+			r.flush()
+		}
+	}
+}
+
+// errNoLate is why a late message failed that was stored under other options.
+var errNoLate = errors.New("order: there is no Options.OnLate")
+
+func (r *run) handLate(m *Message) {
+	err := errExited
+	defer func() { r.ended(m, err) }()
+	m.Late = true
+	m.Age += time.Since(r.begun)
+	switch {
+	case m.Attempt > r.w.opts.MaxAttempts:
+		err = errLost
+	case r.w.buf.opts.OnLate == nil:
+		err = errNoLate
+	default:
+		err = r.call(m, r.w.buf.opts.OnLate)
+	}
+}
+
+// ended notes what became of a late message.
+func (r *run) ended(m *Message, err error) {
+	if r.lost() {
+		return
+	}
+	s := r.settlement(KindLate)
+	s.Epoch, s.From, s.To = m.Position.Epoch, m.Position.Number, m.Position.Number+1
+	drained := errors.Is(context.Cause(r), ErrDraining)
+	switch {
+	case err == nil:
+	case m.Attempt >= r.w.opts.MaxAttempts && !drained:
+		s.Kind, s.Error = KindLatePark, r.lastWords(m, err)
+	default:
+		if s.Kind, s.Error = KindLateRetry, text(err); !drained {
+			s.Delay = r.w.opts.Backoff.Delay(m.Attempt, rand.Uint64())
+		}
+	}
+	r.pending = append(r.pending, s)
+	if err != nil {
+		r.w.buf.failed(r, m, err, s.Kind == KindLatePark)
+	}
+}

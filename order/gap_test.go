@@ -1,0 +1,338 @@
+package order_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawl-go/pawl/order"
+	"github.com/pawl-go/pawl/retry"
+)
+
+// notes are what happened, and when.
+type notes struct {
+	mu    sync.Mutex
+	begin time.Time
+	list  []string
+}
+
+// slowly is for tests that last for days: what the store says is due is found in
+// time, and nothing is asked in between.
+var slowly = &order.RunOptions{Poll: time.Minute}
+
+func newNotes() *notes { return &notes{begin: time.Now()} }
+
+func (n *notes) add(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, fmt.Sprintf("%v ", time.Since(n.begin).Round(time.Second))+fmt.Sprintf(format, args...))
+}
+
+func (n *notes) want(t testing.TB, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Equal(n.list, want) {
+		t.Errorf("noted\n%q, want\n%q", n.list, want)
+	}
+}
+
+func (n *notes) alert(_ context.Context, g order.Gap) {
+	n.add("alert %s %d-%d", g.Key, g.From, g.To)
+}
+
+func (n *notes) handle(_ context.Context, m order.Message) error {
+	n.add("%s:%d", m.Key, m.Position.Number)
+	return nil
+}
+
+// The seed's rule: five minutes, an alert, and the number is skipped with a record
+// that a person resolves.
+func TestGapIsSkippedAfterFiveMinutes(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		b := newBuffer(t, s, &order.Options{Alert: n.alert})
+		stop := start(t, b, n.handle, slowly)
+		push(t, b, order.Buffered, msgs("a", 1, 4, 5)...)
+		synctest.Wait()
+		push(t, b, order.Buffered, msgs("b", 1)...)
+		later(time.Hour)
+		n.want(t, "0s a:1", "0s b:1", "30s alert a 2-4", "5m0s a:4", "5m0s a:5")
+		gaps, err := b.Gaps(t.Context(), order.Query{Unresolved: true})
+		if err != nil || len(gaps) != 1 || gaps[0].Open || gaps[0].From != 2 || gaps[0].To != 4 || gaps[0].Reason != order.ReasonTimeout {
+			t.Fatalf("gaps %+v, %v", gaps, err)
+		}
+		wantErr(t, b.ResolveGap(t.Context(), gaps[0], order.ResolutionLost, "ops", "the sender lost them"), nil)
+		if gaps, _ = b.Gaps(t.Context(), order.Query{Unresolved: true}); len(gaps) != 0 {
+			t.Errorf("unresolved %+v", gaps)
+		}
+		if gaps, _ = b.Gaps(t.Context(), order.Query{}); len(gaps) != 1 || gaps[0].Actor != "ops" || gaps[0].Resolution != order.ResolutionLost {
+			t.Errorf("resolved %+v", gaps)
+		}
+		found, err := b.Where(t.Context(), "a", order.Position{Epoch: 1, Number: 2}, order.Position{Epoch: 1, Number: 4})
+		if err != nil || found[0].State != order.StateSkipped || found[1].State != order.StateDelivered {
+			t.Errorf("found %+v, %v", found, err)
+		}
+		stop()
+		if l := wantCursor(t, b, "a", 6, 3); l.Skipped != 2 {
+			t.Errorf("%+v", l)
+		}
+		if st := b.Stats(); st.GapsOpened != 1 || st.GapsAlerted != 1 || st.GapsSkipped != 1 || st.SkippedNumbers != 2 || st.GapsResolved != 1 {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+// A restart does not start the clock of a gap again, nor is anybody told twice.
+func TestGapAcrossRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, n := order.NewMemory(), newNotes()
+		for range 4 { // each process lives for a minute
+			b := newBuffer(t, newFaulty(mem), &order.Options{Alert: n.alert})
+			stop := start(t, b, n.handle, slowly)
+			b.Push(t.Context(), msgs("a", 1, 3)...)
+			later(time.Minute)
+			stop()
+			later(10 * time.Second)
+		}
+		b := newBuffer(t, newFaulty(mem), &order.Options{Alert: n.alert})
+		stop := start(t, b, n.handle, slowly)
+		later(time.Hour)
+		stop()
+		n.want(t, "0s a:1", "30s alert a 2-3", "5m0s a:3")
+	})
+}
+
+// A gap that fills in part keeps its age.
+func TestGapIsFilled(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		b := newBuffer(t, s, &order.Options{Alert: n.alert})
+		stop := start(t, b, n.handle, slowly)
+		push(t, b, order.Buffered, msgs("a", 1, 5)...)
+		later(10 * time.Second)
+		push(t, b, order.Buffered, msgs("a", 4)...)
+		later(25 * time.Second)
+		push(t, b, order.Buffered, msgs("a", 3, 2)...)
+		n.want(t, "0s a:1", "30s alert a 2-4", "35s a:2", "35s a:3", "35s a:4", "35s a:5")
+		stop()
+	})
+}
+
+func TestStopWaitsForAPerson(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		b := newBuffer(t, s, &order.Options{Alert: n.alert, AfterTimeout: order.Stop})
+		stop := start(t, b, n.handle, slowly)
+		push(t, b, order.Buffered, msgs("a", 1, 3)...)
+		later(48 * time.Hour)
+		n.want(t, "0s a:1", "30s alert a 2-3")
+		gaps, err := b.Gaps(t.Context(), order.Query{Key: "a"})
+		if err != nil || len(gaps) != 1 || !gaps[0].Open || !gaps[0].Alerted {
+			t.Fatalf("gaps %+v, %v", gaps, err)
+		}
+		wantErr(t, b.ResolveGap(t.Context(), gaps[0], order.ResolutionResent, "ops", "they send it again"), nil)
+		later(time.Minute) // it waits as if it had just opened
+		n.want(t, "0s a:1", "30s alert a 2-3", "48h0m30s alert a 2-3")
+		wantErr(t, b.ResolveGap(t.Context(), gaps[0], order.ResolutionIgnore, "ops", ""), nil)
+		n.want(t, "0s a:1", "30s alert a 2-3", "48h0m30s alert a 2-3", "48h1m0s a:3")
+		stop()
+	})
+}
+
+func TestResendIsAskedForWithBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		b := newBuffer(t, s, &order.Options{
+			GapTimeout: 40 * time.Second, Alert: n.alert,
+			Resend: func(_ context.Context, g order.Gap) error {
+				n.add("ask %d-%d (%d)", g.From, g.To, g.Asked)
+				switch g.Asked {
+				case 0:
+					return errBroken
+				case 1:
+					panic("boom")
+				}
+				return nil
+			},
+			ResendBackoff: retry.Exponential(2*time.Second, 10*time.Second, retry.NoJitter),
+		})
+		stop := start(t, b, n.handle, slowly)
+		push(t, b, order.Buffered, msgs("a", 1, 3)...)
+		later(time.Hour)
+		stop()
+		n.want(t, "0s a:1", "2s ask 2-3 (0)", "6s ask 2-3 (1)", "14s ask 2-3 (2)", "24s ask 2-3 (3)", "30s alert a 2-3",
+			"34s ask 2-3 (4)", "40s a:3")
+		if st := b.Stats(); st.GapsAsked != 5 || st.Callbacks != 2 || st.GapsOpened != 1 {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+// A certain void is crossed at once, an orphaned one after OrphanWait without an
+// arrival next to it.
+func TestVoids(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		b := newBuffer(t, s, &order.Options{Alert: n.alert, Voids: func(_ context.Context, key string, epoch, from, to uint64) ([]order.Void, error) {
+			if key != "a" || epoch != 1 {
+				t.Errorf("asked for key %s, epoch %d", key, epoch)
+			}
+			return []order.Void{{From: 2, To: 4}, {From: 5, To: 20, Orphaned: true}}, nil
+		}})
+		stop := start(t, b, n.handle, slowly)
+		push(t, b, order.Buffered, msgs("a", 1, 4)...)
+		later(time.Second)
+		n.want(t, "0s a:1", "0s a:4")
+		push(t, b, order.Buffered, msgs("a", 20)...)
+		later(8 * time.Second)
+		push(t, b, order.Buffered, msgs("a", 12)...) // at 9s: some of it was used after all
+		later(8 * time.Second)
+		n.want(t, "0s a:1", "0s a:4")
+		later(2500 * time.Millisecond)
+		n.want(t, "0s a:1", "0s a:4", "19s a:12", "19s a:20")
+		stop()
+		l := wantCursor(t, b, "a", 21, 4)
+		if l.Void != 16 {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// Voids that fail, panic or end the goroutine do not stop what else is due.
+func TestVoidsFail(t *testing.T) {
+	for name, voids := range map[string]func() error{
+		"error": func() error { return errBroken },
+		"panic": func() error { panic("boom") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s order.Store) {
+				n := newNotes()
+				b := newBuffer(t, s, &order.Options{Alert: n.alert, Voids: func(context.Context, string, uint64, uint64, uint64) ([]order.Void, error) {
+					return nil, voids()
+				}})
+				stop := start(t, b, n.handle, slowly)
+				push(t, b, order.Buffered, msgs("a", 1, 3)...)
+				later(time.Hour)
+				stop()
+				n.want(t, "0s a:1", "30s alert a 2-3", "5m0s a:3")
+				if calls := b.Stats().Callbacks; calls < 10 || calls > 100 {
+					t.Errorf("voids were asked %d times", calls)
+				}
+			})
+		})
+	}
+	t.Run("Goexit", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s order.Store) {
+			n, calls := newNotes(), 0
+			b := newBuffer(t, s, &order.Options{Alert: func(ctx context.Context, g order.Gap) {
+				if calls++; calls < 3 {
+					runtime.Goexit()
+				}
+				n.alert(ctx, g)
+			}})
+			stop := start(t, b, n.handle, slowly)
+			push(t, b, order.Buffered, msgs("a", 1, 3)...)
+			later(time.Hour)
+			stop()
+			n.want(t, "0s a:1", "32s alert a 2-3", "5m0s a:3")
+		})
+	})
+}
+
+// Nobody is told twice if the record of an alert has no answer, and somebody is
+// told at least once.
+func TestAlertWhoseRecordIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n := newFaulty(order.NewMemory()), newNotes()
+		b := newBuffer(t, s, &order.Options{Alert: n.alert})
+		lost := 0
+		s.before = func(st step) error {
+			if st.op == "settle" && st.s[len(st.s)-1].Kind == order.KindWait && lost < 3 {
+				lost++
+				return errBroken
+			}
+			return nil
+		}
+		stop := start(t, b, n.handle, slowly)
+		push(t, b, order.Buffered, msgs("a", 1, 3)...)
+		later(time.Hour)
+		stop()
+		n.want(t, "0s a:1", "30s alert a 2-3", "5m0s a:3")
+	})
+}
+
+func TestOldEpochPolicies(t *testing.T) {
+	in := func(epoch, number uint64) order.Message {
+		m := msg("a", number)
+		m.Position.Epoch = epoch
+		return m
+	}
+	handle := func(n *notes) func(context.Context, order.Message) error {
+		return func(_ context.Context, m order.Message) error {
+			n.add("%d/%d", m.Position.Epoch, m.Position.Number)
+			return nil
+		}
+	}
+	for policy, want := range map[order.EpochPolicy][]string{
+		order.Drain:   {"0s 1/1", "30s alert a 2-3", "5m0s 1/3", "5m0s 2/1"},
+		order.Abandon: {"0s 1/1", "0s 2/1"},
+		order.Keep:    {"0s 1/1", "30s alert a 2-3"},
+	} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s order.Store) {
+				n := newNotes()
+				b := newBuffer(t, s, &order.Options{OldEpoch: policy, Alert: n.alert})
+				stop := start(t, b, handle(n), &order.RunOptions{Poll: time.Second / 3})
+				push(t, b, order.Buffered, in(1, 1), in(1, 3))
+				synctest.Wait()
+				push(t, b, order.Buffered, in(2, 1))
+				later(time.Hour)
+				n.want(t, want...)
+				if policy == order.Keep { // what arrives ends it
+					push(t, b, order.Buffered, in(1, 2))
+					b.Wake()
+					synctest.Wait()
+					b.Wake()
+					n.want(t, append(slices.Clone(want), "1h0m0s 1/2", "1h0m0s 1/3", "1h0m0s 2/1")...)
+				}
+				push(t, b, order.StaleEpoch, in(1, 4))
+				stop()
+				account(t, b, "a")
+			})
+		})
+	}
+}
+
+// The key whose sender begins again has a new epoch, and no other key does; a
+// customer who moves from one account to another and back disturbs nobody.
+func TestOneKeyRestarts(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		b := newBuffer(t, s, nil)
+		var got record
+		stop := start(t, b, got.handle, nil)
+		restarted := msg("A", 1)
+		restarted.Position.Epoch = 2
+		for _, m := range []order.Message{
+			msg("A", 1), msg("A", 2), msg("B", 1),
+			msg("B", 2),                         // the customer of A moves to B, which goes on counting
+			msg("A", 3), restarted, msg("B", 3), // and back
+		} {
+			push(t, b, order.Buffered, m)
+			synctest.Wait()
+		}
+		push(t, b, order.StaleEpoch, msg("A", 1)) // the old epoch has ended
+		got.want(t, "A:1", "A:2", "B:1", "B:2", "A:3", "A:1", "B:3")
+		stop()
+		wantCursor(t, b, "B", 4, 3)
+		if a := account(t, b, "A"); len(a.Ledgers) != 2 || a.Ledgers[0].Epoch != 2 || a.Ledgers[0].Cursor != 2 || !a.Ledgers[1].Ended {
+			t.Errorf("%+v", a)
+		}
+	})
+}
