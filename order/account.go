@@ -205,7 +205,7 @@ func (b *Buffer) settle(ctx context.Context, s ...Settlement) error {
 			return b.failure(ctx, s[0].Kind.String()+" key "+short(s[0].Key), err)
 		}
 	} else {
-		errs = b.settler.Settle(s...)
+		errs = b.settleAll(s)
 	}
 	var failed []error
 	for i := range s {

@@ -54,8 +54,8 @@ func (m *Memory) push(s *scopeRow, now int64, p *Params, a *Arrival) Answer {
 			found.epoch.key.arrivals.count(Duplicate)
 			return Answer{State: Duplicate, Key: found.epoch.key.name, Position: Position{found.epoch.Epoch, found.number}}
 		}
-		at = Position{1, max(p.Start, 1)}
-		if k != nil {
+		at = Position{max(a.Position.Epoch, 1), max(p.Start, 1)}
+		if k != nil && k.last().Epoch >= at.Epoch {
 			at = Position{k.last().Epoch, k.last().Head}
 		}
 	}

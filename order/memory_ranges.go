@@ -14,6 +14,9 @@ type numberRanges []numberRange
 
 // find returns the first range that ends behind n, and whether n is in it.
 func (r numberRanges) find(n uint64) (int, bool) {
+	if len(r) == 0 || r[len(r)-1].to <= n { // nearly always
+		return len(r), false
+	}
 	i, _ := slices.BinarySearchFunc(r, n, func(x numberRange, n uint64) int {
 		if x.to <= n {
 			return -1

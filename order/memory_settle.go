@@ -84,6 +84,9 @@ func (m *Memory) work(k *keyRow, now int64, p *Params, t *Settlement) error {
 			e.attempts--
 			e.unbegin()
 		}
+		if t.Delay > 0 {
+			e.ready = now + t.Delay.Microseconds()
+		}
 	case t.Kind == KindWait && active && e.gap.open && at == e.Cursor:
 		e.gap.alerted, e.gap.asked, e.gap.look = t.Alerted, t.Asked, now+t.Delay.Microseconds()
 	case t.Kind == KindWait && active: // the gap has closed

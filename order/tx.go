@@ -93,9 +93,11 @@ func (r *run) deliverTx() {
 			r.park(&rest[0], errLost)
 			return
 		}
-		n := 0
-		for n < min(len(rest), r.w.opts.PerTx) && !r.paced() {
-			n++
+		n, rests := 0, false
+		for n < min(len(rest), r.w.opts.PerTx) && !rests {
+			if rests = r.paced(); !rests {
+				n++
+			}
 		}
 		if n == 0 {
 			return
@@ -107,7 +109,7 @@ func (r *run) deliverTx() {
 		delivered, err := r.callTx(t)
 		tx := t
 		t = nil
-		if !r.committed(tx, delivered, err) {
+		if !r.committed(tx, delivered, err) || rests {
 			return
 		}
 	}

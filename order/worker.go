@@ -158,7 +158,7 @@ func (r *run) giveBack() (again time.Duration) {
 	}
 	// It may be the message that has ended, outside of the buffer or by a person, and
 	// not the lease.
-	if errs := r.w.buf.settler.Settle(r.settlement(KindRelease)); errs != nil && errs[0] != nil {
+	if errs := r.w.buf.settleAll([]Settlement{r.settlement(KindRelease)}); errs != nil && errs[0] != nil {
 		return work.Never
 	}
 	return 0
@@ -190,7 +190,7 @@ func (r *run) flush(last ...Settlement) bool {
 	if len(batch) == 0 {
 		return true
 	}
-	errs := r.w.buf.settler.Settle(batch...)
+	errs := r.w.buf.settleAll(batch)
 	for i, s := range batch {
 		var err error
 		if errs != nil {
@@ -224,6 +224,16 @@ func (r *run) lost() bool {
 		r.stale = true
 	}
 	return r.stale
+}
+
+// settleAll sends settlements until they are answered, or the time for it is over.
+func (b *Buffer) settleAll(s []Settlement) []error {
+	if b.local {
+		if errs, err := b.send(context.Background(), s); err == nil {
+			return errs
+		}
+	}
+	return b.settler.Settle(s...)
 }
 
 // send is one step of settling.

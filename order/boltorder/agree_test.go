@@ -12,14 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
+	"github.com/pawl-go/pawl/internal/testenv"
 	"github.com/pawl-go/pawl/order"
 	"github.com/pawl-go/pawl/order/boltorder"
 )
 
 // Whatever is done to it, the file answers as the memory store does, to the
 // microsecond.
-func TestAgreesWithMemory(t *testing.T) {
-	for seed := range uint64(60) {
+func TestAgreesWithMemory(t *testing.T) { agrees(t, 20) }
+
+func TestLongAgreesWithMemory(t *testing.T) {
+	testenv.Long(t)
+	agrees(t, 1000)
+}
+
+func agrees(t *testing.T, seeds uint64) {
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { agree(t, seed, 400) })
 		})

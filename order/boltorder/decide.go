@@ -61,10 +61,10 @@ func (k *key) resume(s *order.Settlement) (answer, err error) {
 		return nil, err
 	}
 	m = m.clone()
-	m.parked, m.attempts, m.due = false, 0, k.now
-	if err := k.delete(k.step.parked, place); err != nil {
+	if err := k.unparkLate(place, &m); err != nil {
 		return nil, err
 	}
+	m.attempts, m.due = 0, k.now
 	if err := k.put(k.late, lateKey(k.name, m.due, place), nil); err != nil {
 		return nil, err
 	}
@@ -279,13 +279,16 @@ func (k *key) outsideBelow(e *epoch, n uint64) error {
 	e.outOfOrder++
 	place := placeKey(e.prefix, n)
 	m := message{pushed: k.now}
-	if b := k.messages.Get(place); b != nil { // an abandoned message
-		if m, err = decodeMessage(b); err != nil {
+	if b := k.messages.Get(place); b != nil { // an abandoned message: it can still be found by its ID
+		abandoned, err := decodeMessage(b)
+		if err != nil {
 			return err
 		}
-		m = m.clone()
+		if len(abandoned.id) > 0 {
+			m = abandoned.clone()
+		}
 	}
-	m.late, m.outside, m.due = true, true, k.now
+	m.known, m.late, m.outside, m.due = false, true, true, k.now // it is not known that both are the same
 	return k.put(k.messages, place, m.append(nil))
 }
 

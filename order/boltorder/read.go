@@ -112,7 +112,7 @@ func (k *key) find(p *order.Params, f *order.Found) error {
 		if m, err = decodeMessage(b); err != nil {
 			return err
 		}
-		if m.known {
+		if m.known || len(m.id) > 0 {
 			whole, err := k.message(place)
 			if err != nil {
 				return err

@@ -66,6 +66,7 @@ func decodeKey(b []byte) (k keyRow, err error) {
 	for len(d.rest) > 0 && !d.failed {
 		k.live = append(k.live, d.uvarint())
 	}
+	d.failed = d.failed || len(k.live) == 0 // a key always has one
 	return k, d.end("a key")
 }
 
@@ -146,6 +147,7 @@ type message struct {
 	pushed   int64
 	due      int64  // late: when it can be claimed or, when it is not waiting any more, when it ended
 	attempts uint64 // waiting
+	noted    uint64 // waiting: the token under which err was noted
 	err      []byte // waiting
 
 	id, context, payload []byte
@@ -164,6 +166,7 @@ func (m *message) append(b []byte) []byte {
 	}
 	if m.waiting {
 		b = binary.AppendUvarint(b, m.attempts)
+		b = binary.AppendUvarint(b, m.noted)
 		b = appendBytes(b, m.err)
 	}
 	b = appendBytes(b, m.id)
@@ -181,7 +184,7 @@ func decodeMessage(b []byte) (m message, err error) {
 		m.due = d.varint()
 	}
 	if m.waiting {
-		m.attempts, m.err = d.uvarint(), d.bytes()
+		m.attempts, m.noted, m.err = d.uvarint(), d.uvarint(), d.bytes()
 	}
 	m.id, m.context = d.bytes(), d.bytes()
 	m.payload, d.rest = d.rest, nil

@@ -254,17 +254,21 @@ func (k *key) settleLate(p *order.Params, s *order.Settlement, e *epoch, held bo
 	switch {
 	case !m.late:
 		return order.ErrStale, nil
-	case !m.waiting || m.parked:
+	case !m.waiting:
 		return nil, nil // it was applied before
-	case !held && s.Kind != order.KindLate:
+	case !held && s.Kind != order.KindLate && m.noted == s.Token:
 		return nil, nil // it was applied before the key was released
 	case !held:
 		return order.ErrStale, nil
 	}
 	m = m.clone()
+	m.noted = s.Token
 	switch s.Kind {
 	case order.KindLateRetry:
 		if err := k.delete(k.late, lateKey(k.name, m.due, place)); err != nil {
+			return nil, err
+		}
+		if err := k.unparkLate(place, &m); err != nil {
 			return nil, err
 		}
 		m.err, m.due = []byte(s.Error), k.now+s.Delay.Microseconds()
@@ -289,16 +293,23 @@ func (k *key) settleLate(p *order.Params, s *order.Settlement, e *epoch, held bo
 
 // endLate notes that a late message is not to be handed over any longer.
 func (k *key) endLate(place []byte, m *message) error {
-	if m.parked {
-		if err := k.delete(k.parked, place); err != nil {
-			return err
-		}
+	if err := k.unparkLate(place, m); err != nil {
+		return err
 	}
-	err := k.delete(k.late, lateKey(k.name, m.due, place)) // a parked one is not there
-	m.waiting, m.parked, m.due = false, false, k.now
+	err := k.delete(k.late, lateKey(k.name, m.due, place)) // one that was parked is not there
+	m.waiting, m.due = false, k.now
 	k.row.late--
 	k.count(&k.totals.late, -1)
 	return err
+}
+
+// unparkLate takes the mark of a parked message from a late one, if it has it.
+func (k *key) unparkLate(place []byte, m *message) error {
+	if !m.parked {
+		return nil
+	}
+	m.parked = false
+	return k.delete(k.parked, place)
 }
 
 // clone returns a message that shares no bytes with the file.

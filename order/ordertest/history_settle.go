@@ -60,6 +60,9 @@ func (h *history) settle() {
 	}
 	if len(batch) == 0 || h.rnd.IntN(2) == 0 {
 		s := release(c)
+		if k := h.m.keys[c.Key]; len(batch) == 0 && k != nil && k.active().state(k.active().cursor) == order.StateBuffered && h.rnd.IntN(2) == 0 {
+			s.Delay = h.delay() // of the run at the cursor
+		}
 		if len(c.Run) > 0 && h.rnd.IntN(3) == 0 {
 			// Unbegun is for a claim that began the message at the cursor.
 			last := c.Run[len(c.Run)-1].Position.Number

@@ -1,8 +1,13 @@
 package ordertest
 
 import (
+	"errors"
+
 	"github.com/pawl-go/pawl/order"
 )
+
+// errOpen is the answer that the specification leaves open.
+var errOpen = errors.New("ordertest: it may succeed or not, and changes nothing")
 
 // settle applies a settlement to the model and returns what it is answered. The
 // answer errOpen means that the specification leaves it open.
@@ -116,6 +121,9 @@ func (m *model) end(k *modelKey, e *modelEpoch, active bool, s order.Settlement)
 			e.unbegin(e.cursor + 1)
 			x := e.numbers[e.cursor]
 			x.attempts = max(0, x.attempts-1)
+		}
+		if s.Delay > 0 {
+			k.active().ready = m.now + s.Delay
 		}
 	case order.KindWait:
 		if !active {

@@ -93,6 +93,7 @@ var idCases = []testCase{
 	{name: "AssignedTakesTheNextNumber", run: assignNext},
 	{name: "AssignedIsRemembered", run: assignRemembered},
 	{name: "AssignedFollowsTheHighestEpoch", run: assignHighest},
+	{name: "AssignedBeginsAHigherEpoch", run: assignBegins},
 	{name: "AssignedKnowsPushedIDs", run: assignKnowsPushed},
 	{name: "AssignedToAFullKey", run: assignFull},
 	{name: "AssignedTwiceInOneBatch", run: assignTwiceInBatch},
@@ -198,6 +199,35 @@ func assignHighest(e *env) {
 	e.answered(order.Buffered, at("k", 7, 5))
 	if a := e.assign(order.Buffered, "k", "id"); a.Position != (order.Position{Epoch: 7, Number: 6}) {
 		e.Fatalf("the assigned message is at %v, want the head of the highest epoch", a.Position)
+	}
+}
+
+func assignBegins(e *env) {
+	e.p.Start = 5
+	for _, step := range []struct {
+		id    string
+		epoch uint64
+		want  order.Position
+	}{
+		{"a", 0, order.Position{Epoch: 1, Number: 5}},
+		{"b", 1, order.Position{Epoch: 1, Number: 6}},
+		{"c", 3, order.Position{Epoch: 3, Number: 5}},
+		{"d", 2, order.Position{Epoch: 3, Number: 6}}, // not higher: the highest there is
+		{"e", 3, order.Position{Epoch: 3, Number: 7}},
+	} {
+		a := assigned("k", step.id)
+		a.Position.Epoch = step.epoch
+		if got := e.answered(order.Buffered, a); got.Position != step.want {
+			e.Fatalf("the assigned %q with epoch %d is at %v, want %v", step.id, step.epoch, got.Position, step.want)
+		}
+	}
+	e.p.Start = 0
+	if a := e.assign(order.Buffered, "other", "f"); a.Position != (order.Position{Epoch: 1, Number: 1}) {
+		e.Fatalf("the first assigned message is at %v", a.Position)
+	}
+	e.answered(order.Buffered, at("zero", 0, 3))
+	if a := e.assign(order.Buffered, "zero", "g"); a.Position != (order.Position{Epoch: 1, Number: 1}) {
+		e.Fatalf("behind epoch 0 an assigned message is at %v", a.Position)
 	}
 }
 

@@ -1,0 +1,76 @@
+package redisorder_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pawl-go/pawl/internal/testenv"
+	"github.com/pawl-go/pawl/order"
+	"github.com/pawl-go/pawl/order/ordertest"
+	"github.com/pawl-go/pawl/order/redisorder"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // they wait for leases, not for the processor
+	os.Exit(m.Run())
+}
+
+func newClient(t testing.TB, opts *redis.UniversalOptions) redis.UniversalClient {
+	client := redis.NewUniversalClient(opts)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+func newStore(t testing.TB, client redis.UniversalClient) *redisorder.Store {
+	store, err := redisorder.New(client, &redisorder.Options{Prefix: testenv.Prefix(t)})
+	require.NoError(t, err)
+	return store
+}
+
+// The suite on miniredis, whose clock stands still until a test moves it.
+func TestMiniredis(t *testing.T) {
+	server := miniredis.RunT(t)
+	clock := &miniClock{server: server, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	clock.Sleep(0)
+	client := newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}})
+	ordertest.Run(t, ordertest.Config{
+		New: func(t *testing.T) order.Store {
+			store, err := redisorder.New(client, &redisorder.Options{Prefix: testenv.Prefix(t), Partitions: 2}) // it takes long to start a script
+			require.NoError(t, err)
+			return store
+		},
+		Sleep: clock.Sleep,
+		Steps: 150,
+	})
+}
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, &redis.UniversalOptions{Addrs: []string{testenv.Redis(t)}})
+	ordertest.Run(t, ordertest.Config{New: func(t *testing.T) order.Store { return newStore(t, client) }})
+}
+
+func TestRedisCluster(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, &redis.UniversalOptions{Addrs: testenv.RedisCluster(t)})
+	require.IsType(t, &redis.ClusterClient{}, client)
+	ordertest.Run(t, ordertest.Config{New: func(t *testing.T) order.Store { return newStore(t, client) }})
+}
+
+// miniClock moves the clock of a miniredis.
+type miniClock struct {
+	server *miniredis.Miniredis
+	now    time.Time
+}
+
+func (c *miniClock) Sleep(d time.Duration) {
+	c.now = c.now.Add(d)
+	c.server.SetTime(c.now)
+}
