@@ -28,7 +28,7 @@ func (r *run) deliver() {
 			r.park(m, errLost)
 			return
 		}
-		if r.paced() {
+		if r.paced(m) {
 			return
 		}
 		if r.w.opts.Mode == AtMostOnce {
@@ -54,11 +54,11 @@ func (r *run) deliver() {
 
 // paced says whether the key has to rest before its next message, and arranges
 // it.
-func (r *run) paced() bool {
+func (r *run) paced(m *Message) bool {
 	if r.w.opts.pace == nil {
 		return false
 	}
-	d := r.w.opts.pace(r.claim.Key)
+	d := r.w.opts.pace(m)
 	if d <= 0 {
 		r.verdict = Settlement{}
 		return false

@@ -24,13 +24,16 @@ import (
 //
 // What is not guaranteed: a message is sent at least once. A process may die
 // between the gateway's answer and its record; the message is then sent again
-// under the same message ID, which a gateway that knows the ID can refuse.
+// under the same message ID, which a gateway that knows the ID can refuse. There is
+// no order between accounts: what a customer has still in the lane of the account
+// before may be sent after the first message of the next one.
 type Lanes struct {
 	buf  *Buffer
 	opts LanesOptions
 
-	mu       sync.Mutex
-	accounts map[string]*lane
+	mu    sync.Mutex
+	stats map[string]*LaneStats // by account
+	rates rates
 }
 
 // LanesOptions set up [Lanes]. Route is required; the zero value of every other
@@ -38,11 +41,12 @@ type Lanes struct {
 type LanesOptions struct {
 	// Route says which account sends to a customer. It returns ErrNoAccount, or an
 	// error that wraps it, when there is none. An account is 1 to 400 bytes of UTF-8
-	// without NUL and without "~".
+	// without NUL and without "~"; with BizType and number it makes a message ID of at
+	// most 512 bytes, in which each ":" and "%" takes three.
 	Route func(ctx context.Context, customer string) (account string, err error)
 
-	// BizType is the first part of the message IDs, as in dedup.MessageID. Empty means
-	// "out".
+	// BizType is the first part of the message IDs, as in dedup.MessageID: at most 64
+	// bytes of UTF-8 without NUL. Empty means "out".
 	BizType string
 
 	// Epoch is the incarnation of an account. Raise it when the account was registered
@@ -63,15 +67,6 @@ type LanesOptions struct {
 	// it returns nil; an error is a failed attempt. It may be called more than once.
 	// Nil: the failure is counted and logged.
 	OnFailed func(ctx context.Context, s Sending, c Cause, err error) error
-}
-
-// Rate is a rate with a burst. Each process keeps its own count; a lane that has
-// used its burst up rests in the store until all of it is there again, for all
-// processes. So the average holds across processes, and in a moment in which a lane
-// changes its worker up to one more burst is sent.
-type Rate struct {
-	PerSecond float64 // zero or less: no limit
-	Burst     int     // zero: 1
 }
 
 // SwitchPolicy is what becomes of a message whose customer has moved.
@@ -138,20 +133,21 @@ func NewLanes(b *Buffer, opts *LanesOptions) (*Lanes, error) {
 		return nil, invalid("lanes over a buffer that forgets operations as soon as they have ended: set KeepBody")
 	case opts.OnSwitch > FailSwitched:
 		return nil, invalid("switch policy %d", opts.OnSwitch)
-	case len(opts.BizType) > 64:
-		return nil, invalid("business type of %d bytes, more than 64", len(opts.BizType))
+	case opts.BizType != "" && (len(opts.BizType) > 64 || validID("", opts.BizType) != nil):
+		return nil, invalid("business type of %d bytes, not at most 64 of UTF-8 without NUL", len(opts.BizType))
 	}
 	o := *opts
 	if o.BizType == "" {
 		o.BizType = "out"
 	}
-	return &Lanes{buf: b, opts: o, accounts: map[string]*lane{}}, nil
+	return &Lanes{buf: b, opts: o, stats: map[string]*LaneStats{}}, nil
 }
 
 // Enqueue stores a message in the lane of its customer's account and says where it
 // is. An operation that was enqueued before is not enqueued again, also when the
-// customer has moved meanwhile: the answer is where it is, with the first number and
-// message ID.
+// customer has moved meanwhile, or has no account any more: the answer is where it
+// is, with the first number and message ID. Customer and Payload are those of the
+// first call; nobody compares them.
 //
 // The error is [ErrNoAccount], [ErrFull] when the lane holds Options.MaxBuffered
 // messages, [ErrUnavailable], [ErrInvalid], or that of Route. Enqueue it again
@@ -162,7 +158,7 @@ func (l *Lanes) Enqueue(ctx context.Context, m Outbound) (Queued, error) {
 	}
 	account, err := l.route(ctx, m.Customer)
 	if err != nil {
-		return Queued{}, err
+		return l.enqueued(ctx, m.Operation, err)
 	}
 	a := Arrival{Assign: true}
 	a.Key, a.ID = account, m.Operation
@@ -184,16 +180,37 @@ func (l *Lanes) Enqueue(ctx context.Context, m Outbound) (Queued, error) {
 	default:
 		return Queued{}, fmt.Errorf("order: enqueue in lane %s: the store answered %v", short(account), answer.State)
 	}
-	q := Queued{Account: answer.Key, Position: answer.Position, Repeated: answer.State == Duplicate}
-	q.MessageID = l.messageID(q.Account, q.Position)
-	l.count(q.Account, func(c *LaneStats) {
-		if q.Repeated {
+	return l.queued(answer.Key, answer.Position, answer.State == Duplicate), nil
+}
+
+func (l *Lanes) queued(account string, p Position, repeated bool) Queued {
+	l.count(account, func(c *LaneStats) {
+		if repeated {
 			c.Repeated++
 		} else {
 			c.Enqueued++
 		}
 	})
-	return q, nil
+	return Queued{Account: account, Position: p, MessageID: l.messageID(account, p), Repeated: repeated}
+}
+
+// enqueued says where an operation is whose customer cannot be routed, if it was
+// enqueued when that could be done. Otherwise the answer is why not.
+func (l *Lanes) enqueued(ctx context.Context, operation string, why error) (Queued, error) {
+	if errors.Is(why, ErrInvalid) {
+		return Queued{}, why
+	}
+	found, err := l.buf.Lookup(ctx, operation)
+	switch {
+	case err != nil:
+		return Queued{}, fmt.Errorf("%w; nor is it known whether the operation was enqueued before: %w", why, err)
+	case found[0].State == StateUnknown:
+		if errors.Is(why, ErrNoAccount) {
+			l.count("", func(c *LaneStats) { c.Failed.NoAccount++ })
+		}
+		return Queued{}, why
+	}
+	return l.queued(found[0].Key, found[0].Position, true), nil
 }
 
 // route asks for the account of a customer.
@@ -201,7 +218,6 @@ func (l *Lanes) route(ctx context.Context, customer string) (string, error) {
 	account, err := l.opts.Route(ctx, customer)
 	switch {
 	case errors.Is(err, ErrNoAccount) || err == nil && account == "":
-		l.count("", func(c *LaneStats) { c.Failed.NoAccount++ })
 		if err == nil {
 			err = ErrNoAccount
 		}
@@ -210,6 +226,8 @@ func (l *Lanes) route(ctx context.Context, customer string) (string, error) {
 		return "", fmt.Errorf("order: route customer %s: %w", short(customer), err)
 	case len(account) > maxAccount || strings.Contains(account, "~"):
 		return "", invalid("account of %d bytes, more than %d or with a ~", len(account), maxAccount)
+	case len(l.messageID(account, Position{MaxNumber, MaxNumber})) > maxID:
+		return "", invalid("account of %d bytes, of which message IDs have more than %d", len(account), maxID)
 	}
 	return account, nil
 }
@@ -232,7 +250,8 @@ func (l *Lanes) messageID(account string, p Position) string {
 	return msgid.Format(l.opts.BizType, account, p.Number)
 }
 
-// Lookup says where the message with a message ID is.
+// Lookup says where the message with a message ID is. [Lanes.Sending] makes a
+// sending of the message that it finds.
 func (l *Lanes) Lookup(ctx context.Context, messageID string) (Found, error) {
 	biz, account, number, ok := msgid.Parse(messageID)
 	p := Position{Epoch: 1, Number: number}
@@ -250,7 +269,7 @@ func (l *Lanes) Lookup(ctx context.Context, messageID string) (Found, error) {
 	return found[0], nil
 }
 
-// LookupOperation says where the message of an operation is.
+// LookupOperation says where the message of an operation is; see Lookup.
 func (l *Lanes) LookupOperation(ctx context.Context, operation string) (Found, error) {
 	found, err := l.buf.Lookup(ctx, operation)
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"time"
 )
 
 // Cause is why a message was not sent. The first are the gateway's, the others
@@ -70,7 +68,9 @@ func CauseOf(err error) Cause {
 //
 // When send fails, the message is tried again in its place after a backoff, and
 // parks its lane when the attempts are used up; but a message that was refused, or
-// has no receipt, leaves the lane: see [Failed] and LanesOptions.OnFailed.
+// has no receipt, leaves the lane: see [Failed] and LanesOptions.OnFailed. So does
+// any that fails in the mode AtMostOnce. A parked lane waits for a person: list with
+// [Buffer.Parked], and resume or drop with the buffer.
 func (l *Lanes) Run(ctx context.Context, send func(ctx context.Context, s Sending) error, opts *RunOptions) error {
 	if send == nil {
 		return invalid("nil send function")
@@ -88,43 +88,80 @@ func (l *Lanes) Run(ctx context.Context, send func(ctx context.Context, s Sendin
 		return err
 	}
 	return l.buf.Run(ctx, func(ctx context.Context, m Message) error {
-		return l.send(ctx, send, &m, full.MaxAttempts)
+		return l.send(ctx, send, &m, &full)
 	}, &o)
 }
 
 // send sends one message, and says whether its lane goes on.
-func (l *Lanes) send(ctx context.Context, send func(context.Context, Sending) error, m *Message, attempts int) error {
-	customer, trace, ok := unpackContext(m.Context)
+func (l *Lanes) send(ctx context.Context, send func(context.Context, Sending) error, m *Message, o *RunOptions) error {
+	s, ok := l.Sending(*m)
 	if !ok {
 		return fmt.Errorf("order: number %d of lane %s was not enqueued by lanes", m.Position.Number, short(m.Key))
 	}
-	s := Sending{
-		Account: m.Key, Customer: customer, Operation: m.ID, MessageID: l.messageID(m.Key, m.Position),
-		Position: m.Position, Payload: m.Payload, Context: trace, Attempt: m.Attempt, Age: m.Age,
-	}
+	returned := false
+	defer func() {
+		if !returned { // it panics, or ends the goroutine
+			l.failed(ctx, m, CauseOther, o)
+		}
+	}()
 	err := l.switched(ctx, &s)
 	if err == nil {
 		err = send(ctx, s)
 	}
 	if err == nil {
+		returned = true
 		l.count(m.Key, func(c *LaneStats) { c.Sent++ })
 		return nil
 	}
 	cause := CauseOf(err)
-	switch {
-	case cause == CauseRefused || cause == CauseNoReceipt || cause == CauseSwitched:
-		if l.opts.OnFailed == nil {
-			l.buf.warn(ctx, "a message was not sent", "lane", short(m.Key), "number", m.Position.Number, "cause", cause.String())
-		} else if failed := l.opts.OnFailed(ctx, s, cause, err); failed != nil {
-			return fmt.Errorf("order: hand over a message that was not sent (%v): %w", cause, failed)
+	if o.Mode == AtMostOnce || cause == CauseRefused || cause == CauseNoReceipt || cause == CauseSwitched {
+		failed := l.leave(ctx, s, cause, err)
+		if failed == nil {
+			returned = true
+			l.count(m.Key, func(c *LaneStats) { c.Failed.add(cause) })
+			return nil
 		}
-		l.count(m.Key, func(c *LaneStats) { c.Failed.add(cause) })
-		return nil
-	case m.Attempt >= attempts:
-		l.count(m.Key, func(c *LaneStats) { c.Failed.Parked++ })
+		err = fmt.Errorf("order: hand over a message that was not sent (%v): %w", cause, failed)
 	}
-	l.count(m.Key, func(c *LaneStats) { c.Failed.add(cause); c.Retries++ })
+	returned = true
+	l.failed(ctx, m, cause, o)
 	return err
+}
+
+// leave hands over a message that its lane will not send any more.
+func (l *Lanes) leave(ctx context.Context, s Sending, cause Cause, err error) error {
+	if l.opts.OnFailed == nil {
+		l.buf.warn(ctx, "a message was not sent", "lane", short(s.Account), "number", s.Position.Number, "cause", cause.String())
+		return nil
+	}
+	return l.opts.OnFailed(ctx, s, cause, err)
+}
+
+// failed counts a failed attempt, after which the message is tried again or parks
+// its lane.
+func (l *Lanes) failed(ctx context.Context, m *Message, cause Cause, o *RunOptions) {
+	ended := context.Cause(ctx)
+	interrupted := errors.Is(ended, ErrDraining) || errors.Is(ended, ErrStale)
+	l.count(m.Key, func(c *LaneStats) {
+		c.Failed.add(cause)
+		switch {
+		case o.Mode == AtMostOnce:
+		case m.Attempt >= o.MaxAttempts && !interrupted:
+			c.Failed.Parked++
+		default:
+			c.Retries++
+		}
+	})
+}
+
+// Sending makes a sending of a message of a lane, as [Buffer.Parked] and the
+// look-ups return it. It is false for a message that lanes have not enqueued.
+func (l *Lanes) Sending(m Message) (Sending, bool) {
+	customer, trace, ok := unpackContext(m.Context)
+	return Sending{
+		Account: m.Key, Customer: customer, Operation: m.ID, MessageID: l.messageID(m.Key, m.Position),
+		Position: m.Position, Payload: m.Payload, Context: trace, Attempt: m.Attempt, Age: m.Age,
+	}, ok
 }
 
 // switched says whether the customer's account is another one by now, if that
@@ -145,45 +182,11 @@ func (l *Lanes) switched(ctx context.Context, s *Sending) error {
 	return nil
 }
 
-// A lane is what this process knows of one account.
-type lane struct {
-	LaneStats
-	tokens float64   // of its rate
-	filled time.Time // when they were counted
-}
-
-// pace says for how long an account may not send, and takes a token if it may.
-func (l *Lanes) pace(account string) time.Duration {
-	if l.opts.Rate == nil {
-		return 0
-	}
-	r := l.opts.Rate(account)
-	if !(r.PerSecond > 0) {
-		return 0
-	}
-	burst := float64(max(r.Burst, 1))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.lane(account)
-	now := time.Now()
-	if a.filled.IsZero() {
-		a.tokens = burst
-	} else {
-		a.tokens = min(burst, a.tokens+r.PerSecond*now.Sub(a.filled).Seconds())
-	}
-	a.filled = now
-	if a.tokens >= 1 {
-		a.tokens--
-		return 0
-	}
-	rest := (burst - a.tokens) / r.PerSecond * float64(time.Second)
-	return max(time.Duration(min(rest, float64(MaxDuration))), time.Millisecond)
-}
-
 // LaneStats are what this process counted for one account.
 type LaneStats struct {
-	Enqueued, Repeated, Sent, Retries uint64
-	Failed                            Failures
+	Enqueued, Repeated, Sent uint64
+	Retries                  uint64 // attempts that failed and are made again
+	Failed                   Failures
 }
 
 // Failures are counted by their cause; those that were tried again count, too.
@@ -217,9 +220,9 @@ func (f *Failures) add(c Cause) {
 func (l *Lanes) Stats() map[string]LaneStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stats := make(map[string]LaneStats, len(l.accounts))
-	for name, a := range l.accounts {
-		stats[name] = a.LaneStats
+	stats := make(map[string]LaneStats, len(l.stats))
+	for name, s := range l.stats {
+		stats[name] = *s
 	}
 	return stats
 }
@@ -235,29 +238,16 @@ const maxLanes = 10_000
 func (l *Lanes) count(account string, f func(*LaneStats)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f(&l.lane(account).LaneStats)
-}
-
-// lane returns what is known of an account. l.mu is held.
-func (l *Lanes) lane(account string) *lane {
-	a := l.accounts[account]
-	if a == nil && account != "" && len(l.accounts) >= maxLanes {
-		l.rest()
-		if len(l.accounts) >= maxLanes {
-			account = ""
-			a = l.accounts[account]
-		}
+	s := l.stats[account]
+	if s == nil && account != "" && len(l.stats) >= maxLanes {
+		account = ""
+		s = l.stats[account]
 	}
-	if a == nil {
-		a = &lane{}
-		l.accounts[account] = a
+	if s == nil {
+		s = &LaneStats{}
+		l.stats[account] = s
 	}
-	return a
-}
-
-// rest forgets lanes of which nothing was counted.
-func (l *Lanes) rest() {
-	maps.DeleteFunc(l.accounts, func(name string, a *lane) bool { return name != "" && a.LaneStats == LaneStats{} })
+	f(s)
 }
 
 // packContext keeps the customer with the message.

@@ -24,8 +24,8 @@ func TestPace(t *testing.T) {
 					b.Push(t.Context(), Message{Key: "slow", Position: Position{Number: n + 1}}, Message{Key: "fast", Position: Position{Number: n + 1}})
 				}
 				begin, rest := time.Now(), 2
-				opts := &RunOptions{Concurrency: 1, pace: func(key string) time.Duration {
-					if key == "fast" {
+				opts := &RunOptions{Concurrency: 1, pace: func(m *Message) time.Duration {
+					if m.Key == "fast" {
 						return 0
 					}
 					if rest--; rest < 0 {

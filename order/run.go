@@ -51,9 +51,9 @@ type RunOptions struct {
 	// means that nothing does, but the loss of the lease.
 	Timeout time.Duration
 
-	// pace says for how long a key may not deliver; zero: the next message may be
-	// handed over. Nil: always. For Lanes.
-	pace func(key string) time.Duration
+	// pace says for how long a key may not deliver; zero: the message, its next, may
+	// be handed over. Nil: always. For Lanes.
+	pace func(m *Message) time.Duration
 }
 
 // Mode is when a delivery is recorded.

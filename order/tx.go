@@ -95,7 +95,7 @@ func (r *run) deliverTx() {
 		}
 		n, rests := 0, false
 		for n < min(len(rest), r.w.opts.PerTx) && !rests {
-			if rests = r.paced(); !rests {
+			if rests = r.paced(&rest[n]); !rests {
 				n++
 			}
 		}

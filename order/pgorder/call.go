@@ -20,7 +20,7 @@ import (
 // A route is how calls reach the server: each in a transaction of its own, or
 // all in the caller's.
 type route struct {
-	call func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error
+	call  func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error
 	mode  int  // of order_lock in schema/0001_tables.sql
 	bound bool // to the caller's transaction, which any error aborts
 }

@@ -24,13 +24,11 @@ type handlerTx struct {
 
 const savepoint = "pawl_message"
 
-// nextSavepoint begins a message.
+// nextSavepoint begins a message. The savepoints before it are not released: that
+// would be one more statement for each message, and the commit does it.
 func (t *handlerTx) nextSavepoint() {
-	switch {
-	case t.mark && len(t.pending) > 0: // the message before did not send a thing
+	if t.mark && len(t.pending) > 0 { // the message before did not send a thing
 		return
-	case t.mark:
-		t.pending = append(t.pending, "RELEASE SAVEPOINT "+savepoint)
 	}
 	t.pending = append(t.pending, "SAVEPOINT "+savepoint)
 	t.mark = true

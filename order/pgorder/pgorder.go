@@ -57,7 +57,7 @@
 // A message is one row, inserted when it is pushed and deleted when it is
 // forgotten; delivering writes no row of it, only the cursor and its counters, in
 // place. Two indexes hold it, one of them only if it has an ID. An idle key is two
-// rows of together about 400 bytes, with their indexes. A push or a settlement is
+// rows, of which deliveries write one. A push or a settlement is
 // one round trip, whatever the size of the batch.
 //
 // # Poolers
@@ -184,8 +184,7 @@ func (s *Store) Parked(ctx context.Context, scope string, q order.Query) ([]orde
 	return parked, s.wrap("parked", err)
 }
 
-// Totals implements [order.Store]. It reads every key of the scope: about a second
-// for a million.
+// Totals implements [order.Store]. It reads every key of the scope.
 func (s *Store) Totals(ctx context.Context, scope string) (order.Totals, error) {
 	totals, err := s.totals(ctx, s.unbound(), scope)
 	return totals, s.wrap("totals", err)

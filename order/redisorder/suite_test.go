@@ -3,6 +3,7 @@ package redisorder_test
 import (
 	"flag"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestMiniredis(t *testing.T) {
 			return store
 		},
 		Sleep: clock.Sleep,
-		Steps: 150,
+		Steps: 100,
 	})
 }
 
@@ -67,10 +68,13 @@ func TestRedisCluster(t *testing.T) {
 // miniClock moves the clock of a miniredis.
 type miniClock struct {
 	server *miniredis.Miniredis
+	mu     sync.Mutex
 	now    time.Time
 }
 
 func (c *miniClock) Sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 	c.server.SetTime(c.now)
 }

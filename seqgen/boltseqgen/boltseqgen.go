@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -16,6 +17,7 @@ import (
 type Store struct {
 	db     *bbolt.DB
 	bucket []byte
+	sweeps atomic.Int64
 }
 
 // Options say how a [Store] uses the file. Nil means the defaults.
@@ -44,7 +46,7 @@ func New(db *bbolt.DB, opts *Options) (*Store, error) {
 }
 
 // Reserve implements [seqgen.Store]. A batch is one commit: when it fails, nothing
-// was reserved.
+// was reserved. A key whose record cannot be read is an error of its own grant.
 func (s *Store) Reserve(ctx context.Context, p seqgen.Params, asks []seqgen.Ask) (grants []seqgen.Grant, err error) {
 	err = s.update(ctx, "reserve", p.Scope, func(st *step) (err error) {
 		grants, err = st.reserve(p, asks)
@@ -71,7 +73,10 @@ func (s *Store) Settle(ctx context.Context, p seqgen.Params, changes []seqgen.Ch
 // Look implements [seqgen.Store].
 func (s *Store) Look(ctx context.Context, scope string, keys []string) ([]seqgen.State, error) {
 	states := unknown(keys)
-	err := s.view(ctx, "look", scope, func(st *step) error { return st.look(states) })
+	err := s.view(ctx, "look", scope, func(st *step) error {
+		st.look(states)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}

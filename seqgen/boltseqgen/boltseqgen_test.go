@@ -25,7 +25,12 @@ type file struct {
 
 func open(t testing.TB) *file {
 	t.Helper()
-	f := &file{path: filepath.Join(t.TempDir(), "seqgen.db")}
+	return openPath(t, filepath.Join(t.TempDir(), "seqgen.db"))
+}
+
+func openPath(t testing.TB, path string) *file {
+	t.Helper()
+	f := &file{path: path}
 	f.open(t)
 	t.Cleanup(func() { f.db.Close() })
 	return f
@@ -42,11 +47,19 @@ func (f *file) open(t testing.TB) {
 	require.NoError(t, err)
 }
 
+// verified checks at the end of a test that the parts of the file agree.
+func verified(t testing.TB, f *file) *file {
+	t.Cleanup(func() { require.NoError(t, f.db.View(f.Verify)) })
+	return f
+}
+
 func TestStore(t *testing.T) {
+	t.Parallel()
 	seqgentest.Run(t, seqgentest.Config{
-		New: func(t *testing.T) seqgen.Store { return open(t) },
+		New: func(t *testing.T) seqgen.Store { return verified(t, open(t)) },
 		Reopen: func(t *testing.T, s seqgen.Store) seqgen.Store {
 			f := s.(*file)
+			require.NoError(t, f.db.View(f.Verify))
 			require.NoError(t, f.db.Close())
 			f.open(t)
 			return f

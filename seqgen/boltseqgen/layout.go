@@ -101,6 +101,9 @@ func (s *Store) open(tx *bbolt.Tx, scope string, write bool) (*step, error) {
 		}
 	}
 	st.keys, st.voids = st.top.Bucket(keysName), st.top.Bucket(voidsName)
+	if st.keys == nil || st.voids == nil {
+		return nil, fmt.Errorf("bucket %q of %q: %w", name, s.bucket, errLayout)
+	}
 	return st, nil
 }
 

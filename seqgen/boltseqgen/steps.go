@@ -1,6 +1,7 @@
 package boltseqgen
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/pawl-go/pawl/seqgen"
@@ -13,7 +14,8 @@ type key struct {
 	p    seqgen.Params
 	name string
 	record
-	known bool
+	known  bool
+	stored []byte // the record as it was read
 }
 
 func (st *step) key(p seqgen.Params, name string) (*key, error) {
@@ -22,13 +24,20 @@ func (st *step) key(p seqgen.Params, name string) (*key, error) {
 	if b == nil {
 		return k, nil
 	}
-	k.known = true
+	k.known, k.stored = true, bytes.Clone(b)
 	var err error
 	k.record, err = decodeRecord(b)
 	return k, err
 }
 
-func (k *key) save() error { return k.put(k.keys, []byte(k.name), k.append(nil)) }
+// save writes the record, if it has changed.
+func (k *key) save() error {
+	b := k.append(nil)
+	if bytes.Equal(b, k.stored) {
+		return nil
+	}
+	return k.put(k.keys, []byte(k.name), b)
+}
 
 // reserve is [seqgen.Store.Reserve] within a transaction, whosever it is.
 func (st *step) reserve(p seqgen.Params, asks []seqgen.Ask) ([]seqgen.Grant, error) {
@@ -36,7 +45,8 @@ func (st *step) reserve(p seqgen.Params, asks []seqgen.Ask) ([]seqgen.Grant, err
 	for i := range asks {
 		k, err := st.key(p, asks[i].Key)
 		if err != nil {
-			return nil, err
+			grants[i].Err = wrap("reserve", err)
+			continue
 		}
 		if grants[i], err = k.reserve(&asks[i]); err != nil {
 			return nil, err
@@ -90,9 +100,11 @@ func (st *step) settle(p seqgen.Params, changes []seqgen.Change) ([]seqgen.Outco
 	for i := range changes {
 		c := &changes[i]
 		k, err := st.key(p, c.Key)
-		if err == nil {
-			outcomes[i], err = k.settle(c)
+		if err != nil {
+			outcomes[i].Err = wrap("settle", err)
+			continue
 		}
+		outcomes[i], err = k.settle(c)
 		if err == nil && outcomes[i].Err == nil {
 			err = k.save()
 		}
@@ -253,7 +265,7 @@ func (k *key) note(e logEntry) {
 	k.log = append(k.log, e)
 }
 
-func (st *step) look(states []seqgen.State) error {
+func (st *step) look(states []seqgen.State) {
 	for i := range states {
 		b := st.keys.Get([]byte(states[i].Key))
 		if b == nil {
@@ -261,11 +273,11 @@ func (st *step) look(states []seqgen.State) error {
 		}
 		r, err := decodeRecord(b)
 		if err != nil {
-			return err
+			states[i].Err = wrap("look", err)
+			continue
 		}
 		states[i] = seqgen.State{Key: states[i].Key, Epoch: r.epoch, Last: r.last, Mode: r.mode, Token: r.token, Owned: r.owned, Used: r.used}
 	}
-	return nil
 }
 
 // unknown are the states of keys without a record.

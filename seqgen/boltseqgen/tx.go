@@ -55,7 +55,10 @@ func (t txStore) Settle(ctx context.Context, p seqgen.Params, changes []seqgen.C
 
 func (t txStore) Look(ctx context.Context, scope string, keys []string) ([]seqgen.State, error) {
 	states := unknown(keys)
-	err := t.do(ctx, "look", scope, false, func(st *step) error { return st.look(states) })
+	err := t.do(ctx, "look", scope, false, func(st *step) error {
+		st.look(states)
+		return nil
+	})
 	return states, err
 }
 

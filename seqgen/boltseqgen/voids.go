@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -82,8 +83,9 @@ func epochOf(prefix []byte) uint64 { return binary.BigEndian.Uint64(prefix[len(p
 const sweepStep = 250
 
 // Sweep looks at up to n voids, drops those whose retention has passed, and
-// returns how many it dropped. It goes on where the last call stopped, also after a
-// restart, and stops behind the last one, from where the next call begins anew.
+// returns how many it dropped. In each scope it goes on where the last call stopped,
+// also after a restart, and behind the last one it begins anew with the next call.
+// Scopes have their turn.
 //
 // It takes the writer's lock for 250 voids at a time, so a reservation never
 // waits long for it. bbolt uses the space again; it does not shrink the file.
@@ -98,7 +100,10 @@ func (s *Store) Sweep(ctx context.Context, n int) (dropped int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, scope := range scopes {
+	// Each call begins with another scope, so that none waits for ever behind a large
+	// one when n is small.
+	first := int(s.sweeps.Add(1) % int64(max(len(scopes), 1)))
+	for _, scope := range slices.Concat(scopes[first:], scopes[:first]) {
 		for more := true; more && n > 0; {
 			swept, seen := 0, 0
 			err := s.update(ctx, "sweep", scope, func(st *step) (err error) {

@@ -44,8 +44,8 @@
 // several keys always in the same order, or two transactions can deadlock, which
 // PostgreSQL ends with an error. A rollback returns the number.
 //
-// Steps outside of a transaction wait for one that has the key for a quarter of a
-// second at most, and then fail with [ErrBusy]: nothing was assigned.
+// Steps outside of a transaction wait for one that has the key for about two
+// seconds at most, and then fail with [ErrBusy]: nothing was assigned.
 //
 // The transaction has to be READ COMMITTED, PostgreSQL's default: above it a step
 // would not see the numbers that others have taken since it began, and fails with

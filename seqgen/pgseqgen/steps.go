@@ -23,7 +23,7 @@ type route struct {
 
 const (
 	modeWait  = 0 // for a key that is locked, and fail as a whole when that takes long
-	modeSkip  = 1 // a key that is locked
+	modeBusy  = 1 // wait as long, and answer for such a key that it is busy
 	modeBound = 2 // to the caller's transaction
 )
 
@@ -42,7 +42,7 @@ func (s *Store) unbound() route {
 		}
 		if hasCode(err, "55P03") && args[1] == modeWait {
 			args = slices.Clone(args)
-			args[1] = modeSkip
+			args[1] = modeBusy
 			return do(ctx, read, sql, args...)
 		}
 		return err

@@ -113,16 +113,20 @@ func TestStepsOutsideDoNotWaitForATransaction(t *testing.T) {
 	defer tx.Rollback(context.Background())
 	_, err = p.gen.With(p.store.Tx(tx)).NextTx(t.Context(), "invoices")
 	require.NoError(t, err)
+	_, err = p.gen.With(p.store.Tx(tx)).NextTx(t.Context(), "new")
+	require.NoError(t, err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	params := seqgen.Params{Scope: "default", Retention: time.Hour}
 	grants, err := p.store.Reserve(ctx, params, []seqgen.Ask{
-		{Key: "invoices", Mode: seqgen.Gapless, N: 1, Nonce: [16]byte{1}}, {Key: "other", Mode: seqgen.Single, N: 1, Nonce: [16]byte{2}}})
+		{Key: "invoices", Mode: seqgen.Gapless, N: 1, Nonce: [16]byte{1}}, {Key: "other", Mode: seqgen.Single, N: 1, Nonce: [16]byte{2}},
+		{Key: "new", Mode: seqgen.Gapless, N: 1, Nonce: [16]byte{4}}})
 	require.NoError(t, err)
 	require.ErrorIs(t, grants[0].Err, pgseqgen.ErrBusy)
 	require.NoError(t, grants[1].Err)
 	require.EqualValues(t, 1, grants[1].Lo)
+	require.ErrorIs(t, grants[2].Err, pgseqgen.ErrBusy)
 	outcomes, err := p.store.Settle(ctx, params, []seqgen.Change{{Kind: seqgen.KindBump, Key: "invoices", Nonce: [16]byte{3}}})
 	require.NoError(t, err)
 	require.ErrorIs(t, outcomes[0].Err, pgseqgen.ErrBusy)

@@ -39,31 +39,41 @@ const maxBatch = 1024
 // larger batch is not sent.
 func (s *Store) Reserve(ctx context.Context, p seqgen.Params, asks []seqgen.Ask) ([]seqgen.Grant, error) {
 	grants := make([]seqgen.Grant, len(asks))
-	return grants, s.each(ctx, batch{
+	err := s.each(ctx, batch{
 		step: "reserve", script: reserveScript, n: len(asks), header: []any{decimal(micros(p.Retention))},
 		key:    func(i int) string { return asks[i].Key },
 		encode: func(args []any, i int) []any { return append(args, field(p.Scope, asks[i].Key), encodeAsk(&asks[i])) },
 		read:   func(i int, answer string) bool { return readGrant(&grants[i], answer) },
 		fail:   func(i int, err error) { grants[i] = seqgen.Grant{Err: err} },
 	})
+	if err != nil {
+		return nil, err
+	}
+	return grants, nil
 }
 
 // Settle implements [seqgen.Store], in the round trips that Reserve takes.
 func (s *Store) Settle(ctx context.Context, p seqgen.Params, changes []seqgen.Change) ([]seqgen.Outcome, error) {
 	outcomes := make([]seqgen.Outcome, len(changes))
-	return outcomes, s.each(ctx, batch{
+	err := s.each(ctx, batch{
 		step: "settle", script: settleScript, n: len(changes), header: []any{decimal(micros(p.Retention))},
-		key:    func(i int) string { return changes[i].Key },
-		encode: func(args []any, i int) []any { return append(args, field(p.Scope, changes[i].Key), encodeChange(&changes[i])) },
-		read:   func(i int, answer string) bool { return readOutcome(&outcomes[i], answer) },
-		fail:   func(i int, err error) { outcomes[i] = seqgen.Outcome{Err: err} },
+		key: func(i int) string { return changes[i].Key },
+		encode: func(args []any, i int) []any {
+			return append(args, field(p.Scope, changes[i].Key), encodeChange(&changes[i]))
+		},
+		read: func(i int, answer string) bool { return readOutcome(&outcomes[i], answer) },
+		fail: func(i int, err error) { outcomes[i] = seqgen.Outcome{Err: err} },
 	})
+	if err != nil {
+		return nil, err
+	}
+	return outcomes, nil
 }
 
 // Look implements [seqgen.Store]. It is not one atomic step over several keys.
 func (s *Store) Look(ctx context.Context, scope string, keys []string) ([]seqgen.State, error) {
 	states := make([]seqgen.State, len(keys))
-	return states, s.each(ctx, batch{
+	err := s.each(ctx, batch{
 		step: "look", script: lookScript, n: len(keys),
 		key:    func(i int) string { return keys[i] },
 		encode: func(args []any, i int) []any { return append(args, field(scope, keys[i])) },
@@ -76,6 +86,10 @@ func (s *Store) Look(ctx context.Context, scope string, keys []string) ([]seqgen
 		},
 		fail: func(i int, err error) { states[i] = seqgen.State{Key: keys[i], Err: err} },
 	})
+	if err != nil {
+		return nil, err
+	}
+	return states, nil
 }
 
 // Voids implements [seqgen.Store].

@@ -3,6 +3,7 @@ package redisseqgen_test
 import (
 	"flag"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +28,10 @@ func TestMiniredis(t *testing.T) {
 	server := miniredis.RunT(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server.SetTime(now)
+	var mu sync.Mutex
 	run(t, newClient(t, server.Addr()), func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
 		now = now.Add(d)
 		server.SetTime(now)
 	})

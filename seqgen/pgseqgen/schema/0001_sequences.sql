@@ -55,15 +55,16 @@ BEGIN
             USING ERRCODE = 'invalid_transaction_state';
     END IF;
     IF p_mode <> 2 THEN
-        PERFORM set_config('lock_timeout', '250ms', true);
+        PERFORM set_config('lock_timeout', '1s', true);
     END IF;
 END
 $pawl$;
 
 -- seqgen_lock locks a key and returns its row: one of NULLs if there is no such
--- key, and one in epoch -1 if another transaction has it and p_mode is 1. In mode 0
--- it waits for that transaction for a moment and then fails; in mode 2, that of a
--- caller's transaction, it waits.
+-- key, and one in epoch -1 if another transaction has it and p_mode is 1. It waits
+-- for that transaction: in mode 0 for a moment, and then it fails; in mode 1 as
+-- long, and it does not fail; in mode 2, that of a caller's transaction, as long as
+-- it takes.
 CREATE FUNCTION {schema}.seqgen_lock(p_scope text, p_key text, p_mode integer) RETURNS {schema}.seqgen_keys
 LANGUAGE plpgsql VOLATILE AS
 $pawl$
@@ -71,10 +72,11 @@ DECLARE
     r {schema}.seqgen_keys;
 BEGIN
     IF p_mode = 1 THEN
-        SELECT * INTO r FROM {schema}.seqgen_keys AS t WHERE t.scope = p_scope AND t.key = p_key FOR NO KEY UPDATE SKIP LOCKED;
-        IF NOT FOUND AND EXISTS (SELECT FROM {schema}.seqgen_keys AS t WHERE t.scope = p_scope AND t.key = p_key) THEN
+        BEGIN
+            SELECT * INTO r FROM {schema}.seqgen_keys AS t WHERE t.scope = p_scope AND t.key = p_key FOR NO KEY UPDATE;
+        EXCEPTION WHEN lock_not_available THEN
             r.epoch := -1;
-        END IF;
+        END;
     ELSE
         SELECT * INTO r FROM {schema}.seqgen_keys AS t WHERE t.scope = p_scope AND t.key = p_key FOR NO KEY UPDATE;
     END IF;
@@ -89,9 +91,18 @@ $pawl$
 DECLARE
     r {schema}.seqgen_keys;
 BEGIN
-    INSERT INTO {schema}.seqgen_keys (scope, key, epoch) VALUES (p_scope, p_key, 1)
-    ON CONFLICT (scope, key) DO NOTHING RETURNING * INTO r;
-    IF NOT FOUND THEN
+    IF p_mode = 1 THEN
+        BEGIN  -- it waits for whoever is making it
+            INSERT INTO {schema}.seqgen_keys (scope, key, epoch) VALUES (p_scope, p_key, 1)
+            ON CONFLICT (scope, key) DO NOTHING RETURNING * INTO r;
+        EXCEPTION WHEN lock_not_available THEN
+            r.epoch := -1;
+        END;
+    ELSE
+        INSERT INTO {schema}.seqgen_keys (scope, key, epoch) VALUES (p_scope, p_key, 1)
+        ON CONFLICT (scope, key) DO NOTHING RETURNING * INTO r;
+    END IF;
+    IF r.epoch IS NULL THEN
         r := {schema}.seqgen_lock(p_scope, p_key, p_mode);
     END IF;
     RETURN r;
