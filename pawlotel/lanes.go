@@ -2,6 +2,8 @@ package pawlotel
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -53,4 +55,37 @@ func causes(f *order.Failures) []cause {
 		{"timeout", "gateway", f.Timeout}, {"refused", "gateway", f.Refused}, {"no_receipt", "gateway", f.NoReceipt}, {"other", "gateway", f.Other},
 		{"no_account", "routing", f.NoAccount}, {"switched", "routing", f.Switched}, {"parked", "routing", f.Parked},
 	}
+}
+
+// LanesWaiting registers how many messages wait in the lanes of the accounts that
+// this process has seen, and the age of the first of each. Each collection reads the
+// store once for each account, and for at most limit of them, in the order of their
+// names.
+func LanesWaiting(m metric.Meter, l *order.Lanes, limit int, attrs ...attribute.KeyValue) (metric.Registration, error) {
+	waiting, err := m.Int64ObservableGauge("pawl.lanes.waiting", metric.WithUnit("{message}"), metric.WithDescription("Messages that wait in a lane."))
+	if err != nil {
+		return nil, err
+	}
+	oldest, err := m.Float64ObservableGauge("pawl.lanes.oldest", metric.WithUnit("s"), metric.WithDescription("Age of the message that a lane sends next."))
+	if err != nil {
+		return nil, err
+	}
+	return m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		accounts := slices.Sorted(maps.Keys(l.Stats()))
+		accounts = slices.DeleteFunc(accounts, func(name string) bool { return name == "" })
+		for _, account := range accounts[:min(len(accounts), max(limit, 0))] {
+			a, err := l.Account(ctx, account)
+			if err != nil {
+				return err
+			}
+			n := uint64(0)
+			for _, ledger := range a.Ledgers {
+				n += ledger.Buffered + ledger.Parked
+			}
+			own := metric.WithAttributes(append([]attribute.KeyValue{attribute.String("account", account)}, attrs...)...)
+			o.ObserveInt64(waiting, int64(n), own)
+			o.ObserveFloat64(oldest, a.Oldest.Seconds(), own)
+		}
+		return nil
+	}, waiting, oldest)
 }

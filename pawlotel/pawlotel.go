@@ -2,8 +2,8 @@
 //
 // [Dedup], [Seqgen], [Order] and [Lanes] register observable instruments over the
 // Stats of one guard, generator, buffer or set of lanes: nothing is added to their
-// calls, and a collection costs one snapshot. [Totals] and [Held] add what only the
-// store knows, at the price of a read of the store at each collection. [OrderHooks]
+// calls, and a collection costs one snapshot. [Totals], [Held] and [LanesWaiting] add what
+// only the store knows, at the price of a read of the store at each collection. [OrderHooks]
 // and [DedupHooks] return hooks that record histograms as things happen: waiting
 // times, ages of duplicates.
 //

@@ -128,6 +128,8 @@ func TestOrderAndLanes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = pawlotel.Lanes(m, lanes)
 	require.NoError(t, err)
+	_, err = pawlotel.LanesWaiting(m, lanes, 100)
+	require.NoError(t, err)
 
 	for i := range 3 {
 		_, err := lanes.Enqueue(t.Context(), order.Outbound{Operation: fmt.Sprint("op", i), Customer: "c"})
@@ -136,6 +138,8 @@ func TestOrderAndLanes(t *testing.T) {
 	_, err = lanes.Enqueue(t.Context(), order.Outbound{Operation: "x", Customer: "nobody"})
 	require.ErrorIs(t, err, order.ErrNoAccount)
 	require.Equal(t, 3.0, collect(t)["pawl.order.buffered{}"])
+	require.Equal(t, 3.0, collect(t)["pawl.lanes.waiting{account=A}"])
+	require.NotContains(t, collect(t), "pawl.lanes.waiting{account=}")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	sent := 0
