@@ -12,9 +12,10 @@ import (
 // has used its burst up rests in the store until all of it is there again, for all
 // processes. So the average holds across processes; a process that sees a lane for
 // the first time begins with a full burst, and what others sent while it did not
-// look may be followed by one more. An attempt counts, whatever becomes of it.
+// look may be followed by one more. An attempt counts, whatever becomes of it. A
+// lane never rests for longer than two bursts take.
 type Rate struct {
-	PerSecond float64 // zero or less: no limit
+	PerSecond float64 // zero or less, or infinite: no limit
 	Burst     int     // zero: 1
 }
 
@@ -42,7 +43,8 @@ func (l *Lanes) pace(m *Message) time.Duration {
 		return 0
 	}
 	rate := l.opts.Rate(m.Key)
-	if !(rate.PerSecond > 0) {
+	if !(rate.PerSecond > 0) || math.IsInf(rate.PerSecond, 1) {
+		l.rates.pass(m)
 		return 0
 	}
 	return l.rates.take(m, rate.PerSecond, float64(max(rate.Burst, 1)), time.Now())
@@ -57,6 +59,7 @@ func (r *rates) take(m *Message, perSecond, burst float64, now time.Time) (rest 
 		b.tokens = burst
 	} else {
 		b.tokens = min(burst, b.tokens+perSecond*max(now.Sub(b.at).Seconds(), 0)-b.others(m))
+		b.tokens = max(b.tokens, -burst) // what was sent at another rate is no debt for hours
 	}
 	b.at, b.position, b.attempt = now, m.Position, m.Attempt
 	if b.tokens+nearly >= 1 {
@@ -67,6 +70,15 @@ func (r *rates) take(m *Message, perSecond, burst float64, now time.Time) (rest 
 	}
 	b.full = now.Add(after(burst-b.tokens, perSecond))
 	return rest
+}
+
+// pass notes what is sent while there is no limit.
+func (r *rates) pass(m *Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b := r.buckets[m.Key]; b != nil {
+		b.position, b.attempt = m.Position, m.Attempt
+	}
 }
 
 // nearly makes up for what rounding takes from the token that a rest has waited for.

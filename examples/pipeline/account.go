@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
-
-	"github.com/pawl-go/pawl/inbox"
 )
 
 // An account says what became of everything. Events, effects, pending and
@@ -29,13 +27,30 @@ type account struct {
 	Pending           uint64 `json:"pending"` // events without an effect
 	EffectsDuplicated int    `json:"effects_duplicated"`
 
+	// With -order.
+	Lanes           *int `json:"lanes,omitempty"`            // ordering keys of what was sent
+	OrderViolations *int `json:"order_violations,omitempty"` // effects behind a later one of their lane
+	GapsSkipped     *int `json:"gaps_skipped,omitempty"`     // gaps that were given up, each with its record
+
+	// With -drop and with -degrade: events that were taken away, and those whose
+	// effect happened on arrival because the order store was down.
+	Dropped   *int    `json:"dropped,omitempty"`
+	Unordered *uint64 `json:"unordered,omitempty"`
+
 	Seconds float64 `json:"seconds"`
 	OK      bool    `json:"ok"`
 	Error   string  `json:"error,omitempty"` // why the run ended early
 
 	list                      []effect
 	sentForged, sentMalformed int
-	wrong                     []string // answers that should not have been
+	wrong                     []string // what should not have been, at most 10
+}
+
+// note keeps what should not have been: the run is not ok.
+func (a *account) note(format string, args ...any) {
+	if len(a.wrong) < 10 {
+		a.wrong = append(a.wrong, fmt.Sprintf(format, args...))
+	}
 }
 
 // answered counts the answer to a delivery.
@@ -46,8 +61,8 @@ func (a *account) answered(d delivery, status int) {
 	} else {
 		a.Rejected++
 	}
-	if (d.fault == forged) != (status == 401) && len(a.wrong) < 10 {
-		a.wrong = append(a.wrong, fmt.Sprintf("a delivery of %s was answered %d (forged: %v)", d.provider.name, status, d.fault == forged))
+	if (d.fault == forged) != (status == 401) {
+		a.note("a delivery of %s was answered %d (forged: %v)", d.provider.name, status, d.fault == forged)
 	}
 	switch d.fault {
 	case forged:
@@ -58,25 +73,35 @@ func (a *account) answered(d delivery, status int) {
 }
 
 // count asks the stores, and judges.
-func (a *account) count(box *inbox.Box, store storage) error {
-	s := box.Stats()
+func (a *account) count(ctx context.Context, p *program, sent *schedule) error {
+	ctx = context.WithoutCancel(ctx) // a run that was ended is counted, too
+	s := p.box.Stats()
 	a.Duplicates, a.Conflicts, a.Quarantined = s.Duplicates, s.Conflicts, s.Quarantined
-	t, err := box.Totals(context.Background())
+	t, err := p.box.Totals(ctx)
 	if err != nil {
 		return err
 	}
 	a.Events = uint64(t.Pending + t.Done + t.Dead)
-	if a.list, err = store.effects(); err != nil {
+	if a.list, err = p.store.effects(); err != nil {
 		return err
 	}
 	a.Effects = len(a.list)
 	distinct := map[string]bool{}
 	for _, e := range a.list {
-		distinct[e.id] = true
+		distinct[e.ID] = true
 	}
 	a.EffectsDuplicated = a.Effects - len(distinct)
 	a.Pending = a.Events - uint64(len(distinct))
+	if p.drop > 0 {
+		a.Dropped = new(len(sent.dropped))
+	}
+	if p.order != nil {
+		if err := p.order.count(ctx, sent, a); err != nil {
+			return err
+		}
+	}
 	a.OK = uint64(a.Effects) == a.Events && a.Pending == 0 && a.EffectsDuplicated == 0 &&
+		(a.OrderViolations == nil || *a.OrderViolations == 0) &&
 		len(a.wrong) == 0 && a.Rejected == a.sentForged && a.Quarantined >= uint64(a.sentMalformed)
 	return nil
 }
@@ -91,6 +116,15 @@ func (a *account) table(w io.Writer) {
 	row("quarantined", a.Quarantined, "authentic, not decodable")
 	row("events", a.Events, "distinct")
 	row("effects", a.Effects, fmt.Sprintf("%d missing, %d duplicated", a.Pending, a.EffectsDuplicated))
+	if a.Dropped != nil {
+		row("dropped", *a.Dropped, "events taken away")
+	}
+	if a.Lanes != nil {
+		row("lanes", *a.Lanes, fmt.Sprintf("%d effects out of order, %d gaps skipped", *a.OrderViolations, *a.GapsSkipped))
+	}
+	if a.Unordered != nil {
+		row("unordered", *a.Unordered, "effects on arrival, without the order store")
+	}
 	t.Flush()
 	if a.Error != "" {
 		fmt.Fprintln(w, "ended early:", a.Error)

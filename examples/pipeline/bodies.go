@@ -18,8 +18,9 @@ var errBodies = errors.New("no bodies")
 
 // A body is what one provider sends in one request.
 type body struct {
-	provider *provider
-	bytes    []byte
+	provider  *provider
+	bytes     []byte
+	positions string // with -order: what the header says
 }
 
 // readBodies reads the bodies of a folder, or the embedded ones, in the order of
@@ -49,7 +50,7 @@ func readBodies(dir string) (bodies []body, skipped int, err error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		bodies = append(bodies, body{p, b})
+		bodies = append(bodies, body{provider: p, bytes: b})
 	}
 	if len(bodies) == 0 {
 		return nil, skipped, fmt.Errorf("%w: no file of a known provider in %s, such as meta-*.json", errBodies, dir)

@@ -6,11 +6,22 @@
 //	go run ./examples/pipeline
 //	go run ./examples/pipeline -dup 0.3 -shuffle 50 -malformed 0.05 -forged 0.05 -json
 //	go run ./examples/pipeline -store bolt -data events.db
+//	go run ./examples/pipeline -order -shuffle 50 -drop 0.05
+//	go run ./examples/pipeline -order -order-store redis -degrade
 //
 // Every event has exactly one effect, however often its body is delivered, and
 // also when the program is killed at any moment and run again with the same
 // -data, bodies and seed. It exits with 0 if that holds, 1 if it does not, and 2
-// on bad flags or without a body of a known provider.
+// on bad flags, without a body of a known provider, or with -degrade without a
+// redis-server.
+//
+// With -order the deliverer numbers each event within its ordering key, in a
+// header beside the body (see positionHeader), and the effects of a key happen in
+// the order of these numbers, whatever the order of arrival. What -drop takes away
+// leaves gaps, which are skipped after a second with a record of each. With
+// -degrade the order is in a Redis that is killed in mid-run: effects then happen
+// in the order of arrival, still once each, until it is back. This is a choice of
+// this program: by default each part fails closed, and events wait.
 package main
 
 import (
@@ -23,6 +34,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 )
 
 func main() {
@@ -37,7 +51,10 @@ type config struct {
 	store, data     string
 	repeat, shuffle int
 	dup, malformed  float64
-	forged          float64
+	forged, drop    float64
+	order, degrade  bool
+	orderStore      string
+	redis, postgres string
 	seed            uint64
 	effects         string
 	json            bool
@@ -55,7 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	a := new(account)
 	err = pipeline(ctx, c, a)
-	if errors.Is(err, errBodies) {
+	if errors.Is(err, errBodies) || errors.Is(err, errNoRedis) {
 		fmt.Fprintln(stderr, "pipeline:", err)
 		return 2
 	}
@@ -87,6 +104,12 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.IntVar(&c.shuffle, "shuffle", 0, "move deliveries by up to `n` places")
 	f.Float64Var(&c.malformed, "malformed", 0, "`probability` of an extra copy, truncated and correctly signed")
 	f.Float64Var(&c.forged, "forged", 0, "`probability` of an extra copy with a wrong signature")
+	f.Float64Var(&c.drop, "drop", 0, "`probability` that a body is taken away, with every other body that has one of its events")
+	f.BoolVar(&c.order, "order", false, "number the events of each ordering key, in the header\n"+positionHeader+": <key>:<epoch>:<number>[-<number>],... ,\nand have their effects in that order")
+	f.StringVar(&c.orderStore, "order-store", "", "with -order: memory, bolt, redis or postgres; default: that of -store")
+	f.BoolVar(&c.degrade, "degrade", false, "with -order-store redis: start a Redis, kill it in mid-run, and go on without order until it is back")
+	f.StringVar(&c.redis, "redis", "", "`URL` of the Redis of -order-store, such as redis://localhost:6379")
+	f.StringVar(&c.postgres, "postgres", "", "`URL` of the PostgreSQL of -order-store, such as postgres://localhost/db")
 	f.Uint64Var(&c.seed, "seed", 1, "`seed` of the faults")
 	f.StringVar(&c.effects, "effects", "", "write one line per effect to this `file`: identity, tab, ordering key")
 	f.BoolVar(&c.json, "json", false, "print the account as one JSON object on stdout")
@@ -108,12 +131,50 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	case c.shuffle < 0:
 		return c, fmt.Errorf("-shuffle %d: negative", c.shuffle)
 	}
-	for name, p := range map[string]float64{"dup": c.dup, "malformed": c.malformed, "forged": c.forged} {
+	for name, p := range map[string]float64{"dup": c.dup, "malformed": c.malformed, "forged": c.forged, "drop": c.drop} {
 		if !(p >= 0 && p <= 1) {
 			return c, fmt.Errorf("-%s %v: not a probability", name, p)
 		}
 	}
-	return c, nil
+	return c, c.checkOrder()
+}
+
+// checkOrder checks the flags about order, and fills in what depends on others.
+func (c *config) checkOrder() error {
+	switch {
+	case !c.order && c.orderStore != "":
+		return errors.New("-order-store goes with -order")
+	case c.degrade && c.orderStore != "redis":
+		return errors.New("-degrade goes with -order -order-store redis")
+	case c.degrade && c.redis != "":
+		return errors.New("-degrade starts a Redis of its own: leave -redis away")
+	}
+	if c.order && c.orderStore == "" {
+		c.orderStore = c.store
+	}
+	switch c.orderStore {
+	case "", "memory", "bolt", "redis", "postgres":
+	default:
+		return fmt.Errorf("-order-store %q: not memory, bolt, redis or postgres", c.orderStore)
+	}
+	switch {
+	case c.redis != "" && c.orderStore != "redis":
+		return errors.New("-redis goes with -order-store redis")
+	case c.postgres != "" && c.orderStore != "postgres":
+		return errors.New("-postgres goes with -order-store postgres")
+	case c.orderStore == "redis" && c.redis == "" && !c.degrade:
+		return errors.New("-order-store redis: name a server with -redis, or let one be started with -degrade")
+	case c.orderStore == "postgres" && c.postgres == "":
+		return errors.New("-order-store postgres: name a server with -postgres")
+	}
+	// The causes are left out: they may have a password in them.
+	if _, err := redis.ParseURL(c.redis); c.redis != "" && err != nil {
+		return errors.New("-redis: not the URL of a Redis server")
+	}
+	if _, err := pgxpool.ParseConfig(c.postgres); c.postgres != "" && err != nil {
+		return errors.New("-postgres: not the URL of a PostgreSQL server")
+	}
+	return nil
 }
 
 func isTerminal(f *os.File) bool {

@@ -1,53 +1,47 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"time"
 
+	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/retry"
 )
 
+// A program is one run.
+type program struct {
+	config
+	account *account
+	store   storage
+	box     *inbox.Box
+	order   *ordering // nil without -order
+	outage  *outage   // nil without -degrade
+}
+
 // pipeline delivers, works and counts.
-func pipeline(ctx context.Context, c config, a *account) error {
+func pipeline(ctx context.Context, c config, a *account) (err error) {
 	bodies, skipped, err := readBodies(c.bodies)
 	if err != nil {
 		return err
 	}
 	a.Bodies, a.Skipped = len(bodies), skipped
-	deliveries, err := plan(c, bodies)
+	p := &program{config: c, account: a}
+	closeAll, err := p.open(ctx)
+	defer func() { err = errors.Join(err, closeAll()) }()
 	if err != nil {
 		return err
 	}
-	store, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer store.close()
-	box, err := inbox.New(store.events(), nil)
+	s, err := plan(ctx, c, bodies, p.store)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	worked := make(chan error, 1)
-	go func() { worked <- box.Work(ctx, handler(store), workOptions) }()
-
-	err = deliver(ctx, c, box, deliveries, a)
-	if err == nil {
-		err = drain(ctx, box)
-	}
-	stop()
-	err = errors.Join(err, <-worked)
+	err = p.work(ctx, s)
 	a.Seconds = time.Since(start).Seconds()
-	if err := errors.Join(err, a.count(box, store)); err != nil {
+	if err := errors.Join(err, a.count(ctx, p, s)); err != nil {
 		return err
 	}
 	if c.effects != "" {
@@ -56,107 +50,136 @@ func pipeline(ctx context.Context, c config, a *account) error {
 	return nil
 }
 
-// workOptions have a short lease: a run that was killed holds its keys for no
-// longer.
-var workOptions = &inbox.WorkOptions{Lease: 2 * time.Second, Poll: 100 * time.Millisecond}
-
-func handler(store storage) func(context.Context, inbox.Record) inbox.Outcome {
-	return func(ctx context.Context, r inbox.Record) inbox.Outcome {
-		return inbox.OutcomeOf(store.handle(ctx, r))
-	}
-}
-
-// deliver sends everything to a server that listens on loopback.
-func deliver(ctx context.Context, c config, box *inbox.Box, deliveries []delivery, a *account) error {
-	mux := http.NewServeMux()
-	for _, p := range providers {
-		h, err := inbox.Handler(box, p.source, nil)
-		if err != nil {
-			return err
+// open opens what the flags name. What it returns closes what was opened, also
+// after an error.
+func (p *program) open(ctx context.Context) (closeAll func() error, err error) {
+	var opened []func() error
+	closeAll = func() (err error) {
+		for i := len(opened) - 1; i >= 0; i-- {
+			err = errors.Join(err, opened[i]())
 		}
-		mux.Handle("/"+p.name, h)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go server.Serve(listener)
-	defer server.Close()
-
-	client := &http.Client{Timeout: 10 * time.Second}
-	defer client.CloseIdleConnections()
-	for i, d := range deliveries {
-		status, err := send(ctx, client, "http://"+listener.Addr().String()+"/"+d.provider.name, d)
-		if err != nil {
-			return fmt.Errorf("delivery %d of %d: %w", i+1, len(deliveries), err)
+	var claims dedup.Store
+	if p.degrade {
+		if p.outage, err = startOutage(ctx); err != nil {
+			return closeAll, err
 		}
-		a.answered(d, status)
-		if c.progress != nil && (i%100 == 0 || i+1 == len(deliveries)) {
-			fmt.Fprintf(c.progress, "\rdelivered %d of %d ", i+1, len(deliveries))
-		}
+		opened = append(opened, p.outage.close)
+		claims = p.outage.failover
 	}
-	if c.progress != nil {
-		fmt.Fprintln(c.progress)
+	if p.store, err = open(p.config, claims); err != nil {
+		return closeAll, err
 	}
-	return nil
-}
-
-// send delivers until the answer is not a server error, as providers do.
-func send(ctx context.Context, client *http.Client, url string, d delivery) (status int, err error) {
-	wait := 50 * time.Millisecond
-	for range 8 {
-		if status, err = post(ctx, client, url, d); err == nil && status < 500 {
-			return status, nil
-		}
-		select {
-		case <-time.After(wait):
-			wait *= 2
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
+	opened = append(opened, p.store.close)
+	if p.box, err = inbox.New(p.store.events(), nil); err != nil {
+		return closeAll, err
 	}
-	return status, errors.Join(fmt.Errorf("no answer but %d", status), err)
-}
-
-func post(ctx context.Context, client *http.Client, url string, d delivery) (status int, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.bytes))
+	if !p.config.order {
+		_, _, err = p.store.ordered("")
+		return closeAll, err
+	}
+	l, err := openLanes(ctx, p.config, p.store, p.outage)
 	if err != nil {
-		return 0, err
+		return closeAll, err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	secret := ""
-	if d.fault == forged {
-		secret = forgedSecret
+	opened = append(opened, l.close)
+	if p.order, err = newOrdering(p.config, p.box, p.store, l); err != nil {
+		return closeAll, err
 	}
-	d.provider.sign(r.Header, secret, d.bytes)
-	answer, err := client.Do(r)
-	if err != nil {
-		return 0, err
+	if l.recall {
+		err = p.order.recall(ctx)
 	}
-	defer answer.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16))
-	return answer.StatusCode, err
+	if err == nil {
+		err = p.store.orderedBy(p.orderStore)
+	}
+	return closeAll, err
 }
 
-// drain waits until nothing is pending, as long as there is progress.
-func drain(ctx context.Context, box *inbox.Box) error {
+// work delivers while the workers run, until nothing is left to do.
+func (p *program) work(ctx context.Context, s *schedule) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	workers := []func(context.Context) error{
+		func(ctx context.Context) error { return p.box.Work(ctx, p.handler(), workOptions) },
+	}
+	if p.order != nil {
+		workers = append(workers, p.order.run)
+	}
+	if p.outage != nil {
+		workers = append(workers, p.outage.failover.Run)
+	}
+	ended := make(chan error, len(workers))
+	for _, run := range workers {
+		go func() { ended <- run(working) }()
+	}
+
+	err := p.deliver(ctx, s.deliveries)
+	if err == nil {
+		err = p.drain(ctx)
+	}
+	stop()
+	for range workers {
+		err = errors.Join(err, <-ended)
+	}
+	return err
+}
+
+// workOptions have a short lease: a run that was killed holds its keys for no
+// longer. What the handler needs is near, or back soon, so it is tried again soon,
+// and never given up.
+var workOptions = &inbox.WorkOptions{
+	Lease:   2 * time.Second,
+	Poll:    100 * time.Millisecond,
+	Backoff: retry.Exponential(100*time.Millisecond, time.Second, retry.EqualJitter),
+
+	MaxAttempts: 10_000,
+}
+
+// handler has the effect of an event at once, or hands it to what puts the events
+// in order.
+func (p *program) handler() func(context.Context, inbox.Record) inbox.Outcome {
+	if p.order != nil {
+		return p.order.push
+	}
+	return func(ctx context.Context, r inbox.Record) inbox.Outcome {
+		return inbox.OutcomeOf(p.store.handle(ctx, effect{ID: r.ID, Key: r.Key}))
+	}
+}
+
+// drain waits until nothing is left to do.
+func (p *program) drain(ctx context.Context) error {
+	if err := p.handedOver(ctx); err != nil || p.order == nil {
+		return err
+	}
+	if err := wait(ctx, "events wait for their turn", p.order.waiting); err != nil || p.outage == nil {
+		return err
+	}
+	return p.outage.handBack(ctx)
+}
+
+// handedOver waits until the inbox has handed over what it has accepted.
+func (p *program) handedOver(ctx context.Context) error {
+	return wait(ctx, "events are pending", func(ctx context.Context) (int, error) {
+		t, err := p.box.Totals(ctx)
+		return t.Pending, err
+	})
+}
+
+// wait waits until nothing is left, as long as there is progress.
+func wait(ctx context.Context, what string, left func(context.Context) (int, error)) error {
 	const patience = time.Minute
-	pending, since := -1, time.Now()
+	before, since := -1, time.Now()
 	for {
-		t, err := box.Totals(ctx)
-		if err != nil {
+		n, err := left(ctx)
+		if err != nil || n == 0 {
 			return err
 		}
-		n := int(t.Pending)
-		if n == 0 {
-			return nil
-		}
-		if n != pending {
-			pending, since = n, time.Now()
+		if n != before {
+			before, since = n, time.Now()
 		}
 		if time.Since(since) > patience {
-			return fmt.Errorf("%d events are pending and nothing moves", n)
+			return fmt.Errorf("%d %s and nothing moves", n, what)
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):

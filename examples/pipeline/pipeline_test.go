@@ -19,6 +19,28 @@ import (
 	"github.com/pawl-go/pawl/internal/testenv"
 )
 
+// asProgram makes this test binary the program itself.
+const asProgram = "PIPELINE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// process returns the program as a process of its own.
+func process(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+t.TempDir()) // a killed one leaves files there
+	return cmd
+}
+
 // runs the program and returns its account.
 func runs(t *testing.T, want int, args ...string) account {
 	t.Helper()
@@ -40,6 +62,7 @@ func faults(extra ...string) []string {
 }
 
 func TestEveryEventHasOneEffect(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"memory", "bolt"} {
 		t.Run(store, func(t *testing.T) {
 			plain := runs(t, 0, "-store", store)
@@ -126,6 +149,10 @@ func TestEffectsFile(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
 		t.Errorf("files left behind: %v", left)
 	}
+	runs(t, 0, faults("-effects", file, "-order", "-seed", "2")...)
+	if again, err := os.ReadFile(file); err != nil || !bytes.Equal(again, text) {
+		t.Errorf("the effects of a run with -order are not those of one without: %v", err)
+	}
 }
 
 func TestSecondRunOnTheSameData(t *testing.T) {
@@ -174,7 +201,12 @@ func TestBadFlags(t *testing.T) {
 	empty := t.TempDir()
 	for _, args := range [][]string{
 		{"-nonsense"}, {"extra"}, {"-store", "paper"}, {"-data", "x"}, {"-repeat", "0"}, {"-dup", "1.5"}, {"-dup", "NaN"},
-		{"-forged", "-1"}, {"-shuffle", "-1"}, {"-repeat", "10001"}, {"-bodies", empty}, {"-bodies", filepath.Join(empty, "missing")},
+		{"-forged", "-1"}, {"-drop", "2"}, {"-shuffle", "-1"}, {"-repeat", "10001"}, {"-bodies", empty}, {"-bodies", filepath.Join(empty, "missing")},
+		{"-order-store", "memory"}, {"-order", "-order-store", "paper"}, {"-order", "-order-store", "redis"},
+		{"-order", "-order-store", "postgres"}, {"-order", "-order-store", "redis", "-redis", "here"},
+		{"-order", "-order-store", "postgres", "-postgres", "://"}, {"-redis", "redis://localhost"},
+		{"-order", "-postgres", "postgres://localhost/x"}, {"-degrade"}, {"-order", "-degrade"},
+		{"-order", "-order-store", "redis", "-degrade", "-redis", "redis://localhost"},
 	} {
 		runs(t, 2, args...)
 	}
@@ -210,30 +242,37 @@ func TestRenameStrings(t *testing.T) {
 	}
 }
 
-func TestKilledAndRunAgain(t *testing.T) { killed(t, 3, 3) }
+func TestKilledAndRunAgain(t *testing.T) {
+	t.Parallel()
+	killed(t, 3, 3)
+	killed(t, 3, 3, "-order")
+}
 
 func TestLongKilledAndRunAgain(t *testing.T) {
 	testenv.Long(t)
 	killed(t, 50, 10)
+	killed(t, 50, 10, "-order")
+	killed(t, 50, 10, "-order", "-drop", "0.1")
+	killed(t, 50, 10, "-order", "-order-store", "memory")
+	testenv.RedisOwn(t) // skips without one
+	killed(t, 50, 10, "-order", "-order-store", "redis", "-degrade")
 }
 
 // killed kills the program again and again at random moments; what it leaves
 // behind ends ok.
-func killed(t *testing.T, kills, repeat int) {
+func killed(t *testing.T, kills, repeat int, flags ...string) {
+	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "pipeline")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
 	data := filepath.Join(dir, "events.db")
-	args := faults("-store", "bolt", "-data", data, "-repeat", fmt.Sprint(repeat))
-	whole := runs(t, 0, faults("-repeat", fmt.Sprint(repeat))...)
+	flags = append(faults("-repeat", fmt.Sprint(repeat)), flags...)
+	whole := runs(t, 0, flags...)
+	args := append(flags, "-store", "bolt", "-data", data)
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	interrupted := 0
 	for range kills {
-		cmd := exec.Command(program, args...)
+		cmd := process(t, args...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +283,7 @@ func killed(t *testing.T, kills, repeat int) {
 	}
 	a := runs(t, 0, args...)
 	if a.Events != whole.Events || a.Effects != int(whole.Events) || !a.OK {
-		t.Errorf("after %d kills: %+v, want the %d events of an undisturbed run", interrupted, a, whole.Events)
+		t.Errorf("%v after %d kills: %+v, want the %d events of an undisturbed run", flags, interrupted, a, whole.Events)
 	}
-	t.Logf("killed %d times", interrupted)
+	t.Logf("%v: killed %d times", flags, interrupted)
 }

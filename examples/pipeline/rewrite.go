@@ -63,7 +63,7 @@ func (r *rewriter) pass(n int) []body {
 		case r.unnamed[i] && b.provider.name == "ycloud":
 			out = created(out, n)
 		}
-		renamed[i] = body{b.provider, out}
+		renamed[i] = body{provider: b.provider, bytes: out}
 	}
 	return renamed
 }

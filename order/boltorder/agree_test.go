@@ -84,7 +84,7 @@ func (a *agreement) step() {
 				a.id++
 				m.ID = fmt.Sprint("id", a.id-a.rnd.IntN(3))
 			}
-			m.Payload = []byte(fmt.Sprint(m.Position, a.rnd.IntN(8) == 0))
+			m.Payload = fmt.Append(nil, m.Position, a.rnd.IntN(8) == 0)
 			m.Digest[0], m.Digest[1] = byte(m.Position.Number), m.Payload[len(m.Payload)-2]
 			if m.ID != "" && a.rnd.IntN(4) == 0 {
 				m.Assign, m.Position.Epoch = true, 0
@@ -286,7 +286,9 @@ func (a *agreement) compare(key string) {
 	gotFound, err := a.file.Find(ctx, a.p, places)
 	require.NoError(a, err)
 	for i := range places {
-		require.Equal(a, wantFound[i].State, gotFound[i].State, "%v %+v %v", places[i], want.Ledgers, a.history)
+		if wantFound[i].State != order.StateSettled { // memory forgets the window of an epoch that has ended
+			require.Equal(a, wantFound[i].State, gotFound[i].State, "%v %+v %v", places[i], want.Ledgers, a.history)
+		}
 		require.Equal(a, wantFound[i].Gap, gotFound[i].Gap)
 	}
 }

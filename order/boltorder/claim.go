@@ -86,7 +86,7 @@ func (k *key) grant(p *order.Params, a *order.Ask) (order.Claim, error) {
 		e.taken = e.cursor + n
 		e.begun = max(e.begun, e.taken)
 	}
-	if err := k.beginLate(a.Messages); err != nil {
+	if err := k.beginLate(lateMost(a)); err != nil {
 		return order.Claim{}, err
 	}
 	return k.owned(p, a)
@@ -120,6 +120,14 @@ func (k *key) runLength(e *epoch, a *order.Ask) (length uint64, err error) {
 			return length, nil
 		}
 	}
+}
+
+// lateMost is how many late messages of a key a claim carries.
+func lateMost(a *order.Ask) int {
+	if a.Late > 0 {
+		return min(a.Late, a.Messages)
+	}
+	return a.Messages
 }
 
 // beginLate counts an attempt of the late messages that a claim carries.
@@ -166,7 +174,7 @@ func (k *key) owned(p *order.Params, a *order.Ask) (order.Claim, error) {
 		return order.Claim{}, err
 	}
 	c := order.Claim{Key: k.name, Token: k.row.token, Left: micros(k.row.until - k.now), Epoch: e.number}
-	places, more, err := k.lateNow(a.Messages)
+	places, more, err := k.lateNow(lateMost(a))
 	if err != nil {
 		return order.Claim{}, err
 	}
@@ -230,11 +238,15 @@ func (st *step) message(place []byte) (order.Message, error) {
 // openGap returns the gap at the cursor.
 func (k *key) openGap(e *epoch) (order.Gap, error) {
 	w, found, err := k.next(e)
-	if err == nil && !found {
+	if err != nil {
+		return order.Gap{}, err
+	}
+	to, _, err := k.above(e, w, found)
+	if err == nil && to == 0 {
 		err = errRecord // a gap with nothing behind it
 	}
 	return order.Gap{
-		Key: k.name, Epoch: e.number, From: e.cursor, To: w.number, Age: micros(k.now - e.gap.opened), Open: true,
-		Old: len(k.row.live) > 1, Alerted: e.gap.alerted, Asked: int(e.gap.asked),
+		Key: k.name, Epoch: e.number, From: e.cursor, To: to, Age: micros(k.now - e.gap.opened), Since: micros(k.now - e.gap.since),
+		Open: true, Old: len(k.row.live) > 1, Alerted: e.gap.alerted, Asked: int(e.gap.asked),
 	}, err
 }

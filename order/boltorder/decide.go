@@ -181,16 +181,20 @@ func (k *key) resolve(p *order.Params, s *order.Settlement) (answer, err error) 
 // resolveOpen decides about the gap at the cursor.
 func (k *key) resolveOpen(p *order.Params, e *epoch, s *order.Settlement) error {
 	if s.Resolution == order.ResolutionResent {
-		e.gap = gapState{open: true, opened: k.now}
-		e.due = k.now + p.GapLook.Microseconds()
-		row := gapRow{open: true, opened: k.now}
-		return k.put(k.gaps, placeKey(e.prefix, e.cursor), row.append(nil))
+		e.gap.opened, e.gap.since, e.gap.alerted, e.gap.asked = k.now, k.now, false, 0
+		e.gap.look = k.now + p.GapLook.Microseconds()
+		e.due = e.gap.look
+		return nil
 	}
-	w, _, err := k.next(e)
+	w, found, err := k.next(e)
 	if err != nil {
 		return err
 	}
-	to := min(s.To, w.number)
+	above, _, err := k.above(e, w, found)
+	if err != nil {
+		return err
+	}
+	to := min(s.To, above)
 	missing, err := k.missingIn(e, e.cursor, to)
 	if err != nil {
 		return err

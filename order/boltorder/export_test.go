@@ -95,8 +95,8 @@ func (v *verification) key(k *key) error {
 	if err != nil {
 		return fmt.Errorf("key %q: %w", k.name, err)
 	}
-	if (k.row.head != 0) != found || k.row.head != next.pushed {
-		return fmt.Errorf("key %q: its next message is of %d, noted %d", k.name, next.pushed, k.row.head)
+	if oldest, err := k.oldest(e, next, found); err != nil || k.row.head != oldest {
+		return fmt.Errorf("key %q: its next message is of %d, noted %d (%w)", k.name, oldest, k.row.head, err)
 	}
 	due, err := k.lateDue()
 	if err != nil {
@@ -108,7 +108,12 @@ func (v *verification) key(k *key) error {
 	if due != k.row.due {
 		return fmt.Errorf("key %q is due at %d, noted %d", k.name, due, k.row.due)
 	}
-	if wrong := found && !e.parked && (e.due == 0 || e.gap.open != (next.number != e.cursor)); wrong || e.gap.open && (!found || e.parked) {
+	above, _, err := k.above(e, next, found)
+	if err != nil {
+		return err
+	}
+	atCursor := found && next.number == e.cursor
+	if gap := above != 0 && !atCursor && !e.parked; gap != e.gap.open || (gap || atCursor && !e.parked) != (e.due != 0) {
 		return fmt.Errorf("key %q: next %d, cursor %d, due %d, gap %+v", k.name, next.number, e.cursor, e.due, e.gap)
 	}
 	for _, in := range []struct {

@@ -175,6 +175,9 @@ func (k *key) pushBelow(p *order.Params, a *order.Arrival, e *epoch, n uint64) (
 		return 0, false, err
 	}
 	if marked { // rule 5
+		if p.Late && k.row.late >= uint64(p.MaxBuffered) {
+			return order.Full, false, nil
+		}
 		if err := k.cameLate(e, s, n); err != nil {
 			return 0, false, err
 		}
@@ -345,7 +348,9 @@ func (k *key) skip(e *epoch, spans []span, to uint64, g gapRow) error {
 		row := g
 		row.to, row.opened = s.to, k.now
 		if gap.open && s.from == from {
-			row.opened, row.alerted, row.asked = gap.opened, gap.alerted, gap.asked
+			row.opened, row.alerted, row.asked = gap.opened, gap.alerted || g.alerted, max(gap.asked, g.asked)
+		} else {
+			row.alerted, row.asked = false, 0
 		}
 		if row.resolution == 0 {
 			k.count(&k.totals.unresolved, 1)

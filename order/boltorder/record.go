@@ -88,10 +88,14 @@ type epochRow struct {
 	gap gapState
 }
 
-// A gapState is the gap at the cursor, if there is one.
+// A gapState is the gap at the cursor. When it closes its notes stay: what is left
+// of it later is the same gap if the same number stands behind it.
 type gapState struct {
 	open    bool
 	opened  int64
+	since   int64 // when the cursor came to its first number
+	look    int64 // when it is to be looked at
+	above   uint64
 	alerted bool
 	asked   uint64
 }
@@ -109,7 +113,7 @@ func (e *epochRow) missing() uint64 {
 
 func (e *epochRow) numbers() []*uint64 {
 	return []*uint64{&e.base, &e.cursor, &e.head, &e.delivered, &e.void, &e.skipped, &e.late, &e.buffered, &e.unordered,
-		&e.voidAhead, &e.outOfOrder, &e.attempts, &e.begun, &e.taken, &e.gap.asked}
+		&e.voidAhead, &e.outOfOrder, &e.attempts, &e.begun, &e.taken, &e.gap.asked, &e.gap.above}
 }
 
 func (e *epochRow) flags() []*bool { return []*bool{&e.ended, &e.parked, &e.gap.open, &e.gap.alerted} }
@@ -120,7 +124,9 @@ func (e *epochRow) append(b []byte) []byte {
 		b = binary.AppendUvarint(b, *n)
 	}
 	b = binary.AppendVarint(b, e.due)
-	b = binary.AppendVarint(b, e.gap.opened)
+	for _, at := range []int64{e.gap.opened, e.gap.since, e.gap.look} {
+		b = binary.AppendVarint(b, at)
+	}
 	return append(b, e.err...)
 }
 
@@ -130,7 +136,7 @@ func decodeEpoch(b []byte) (e epochRow, err error) {
 	for _, n := range e.numbers() {
 		*n = d.uvarint()
 	}
-	e.due, e.gap.opened = d.varint(), d.varint()
+	e.due, e.gap.opened, e.gap.since, e.gap.look = d.varint(), d.varint(), d.varint(), d.varint()
 	e.err, d.rest = append([]byte(nil), d.rest...), nil
 	return e, d.end("an epoch")
 }

@@ -103,11 +103,8 @@ func (k *key) settle(p *order.Params, s *order.Settlement) (answer, err error) {
 	case order.KindWait:
 		if e.gap.open && (s.From == 0 || s.From == e.cursor) {
 			e.gap.alerted, e.gap.asked = s.Alerted, uint64(s.Asked)
+			e.gap.look = k.now + s.Delay.Microseconds()
 			e.due = k.now + s.Delay.Microseconds()
-			row := gapRow{open: true, opened: e.gap.opened, alerted: s.Alerted, asked: uint64(s.Asked)}
-			if err := k.put(k.gaps, placeKey(e.prefix, e.cursor), row.append(nil)); err != nil {
-				return nil, err
-			}
 		}
 		k.release()
 		return nil, nil
@@ -213,7 +210,7 @@ func (k *key) skipTo(e *epoch, s *order.Settlement) (answer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, k.skip(e, missing, s.To, gapRow{reason: s.Reason, actor: []byte(s.Actor), note: []byte(s.Note)})
+	return nil, k.skip(e, missing, s.To, gapRow{reason: s.Reason, alerted: s.Alerted, asked: uint64(max(s.Asked, 0)), actor: []byte(s.Actor), note: []byte(s.Note)})
 }
 
 // fail notes that the message at the cursor was not handled.
