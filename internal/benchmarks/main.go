@@ -25,9 +25,17 @@ import (
 func comparisons() []Comparison {
 	var all []Comparison
 	all = append(all, memoryComparisons()...)
+	all = append(all, orderMemoryComparisons()...)
 	all = append(all, redisComparisons()...)
+	all = append(all, orderRedisComparisons()...)
 	all = append(all, pgComparisons()...)
+	all = append(all, orderPGComparisons()...)
+	all = append(all, seqgenPGComparisons()...)
 	all = append(all, boltComparisons()...)
+	all = append(all, orderBoltComparisons()...)
+	all = append(all, seqgenBoltComparisons()...)
+	all = append(all, retryComparisons()...)
+	all = append(all, shaperComparisons()...)
 	return all
 }
 

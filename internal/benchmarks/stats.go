@@ -104,7 +104,7 @@ func bestPeer(rows []Row, lower bool) *Row {
 // judge fills in the ratios to the best peer and the verdict.
 func (r *Row) judge(metric Metric, best *Row) {
 	bar := metric.Bar
-	if best != nil {
+	if best != nil && !slices.Contains(best.Figures, 0) { // a ratio to nothing says nothing
 		ratios := make([]float64, len(r.Figures))
 		for i, v := range r.Figures {
 			ratios[i] = v / best.Figures[i]
@@ -128,7 +128,7 @@ func (r *Row) judge(metric Metric, best *Row) {
 	if bar.Ratio == 0 {
 		return
 	}
-	if best == nil {
+	if r.RoundRatio == nil {
 		r.Verdict = FallsShort // nothing was measured that it could be held against
 		return
 	}
