@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -127,8 +128,11 @@ func ExampleHandler() {
 		&backpressure.HandlerOptions{
 			Levels: levels,
 			Core:   func(r *http.Request) bool { return r.URL.Path != "/likes" },
-			Limit:  func(r *http.Request) backpressure.Verdict { return perCustomer.Allow(r.RemoteAddr, 1) },
-			Gate:   gate,
+			Limit: func(r *http.Request) backpressure.Verdict {
+				host, _, _ := net.SplitHostPort(r.RemoteAddr) // without the port, which differs per connection
+				return perCustomer.Allow(host, 1)
+			},
+			Gate: gate,
 		})
 	if err != nil {
 		panic(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Lanes are the way out: each account has a lane, which is a key of a [Buffer] that
-// numbers its messages itself. A message is routed to the account of its customer,
+// numbers its messages itself, so that no other generator is needed. A message is routed to the account of its customer,
 // and its number, its message ID and the message are stored in one step. One
 // worker at a time sends the messages of an account, in their order, at the
 // account's rate, and accounts do not hold each other up. A lane has no gaps.
@@ -40,7 +40,8 @@ type Lanes struct {
 // field is a working default.
 type LanesOptions struct {
 	// Route says which account sends to a customer. It returns ErrNoAccount, or an
-	// error that wraps it, when there is none. An account is 1 to 400 bytes of UTF-8
+	// error that wraps it, when there is none; an empty account means the same. It is
+	// called from many goroutines at once, by Enqueue and, with FailSwitched, by Run. An account is 1 to 400 bytes of UTF-8
 	// without NUL and without "~"; with BizType and number it makes a message ID of at
 	// most 512 bytes, in which each ":" and "%" takes three.
 	Route func(ctx context.Context, customer string) (account string, err error)

@@ -18,7 +18,8 @@
 //
 // # Use
 //
-// Open the file, make stores and generators, and close the file last. New makes no
+// Open the file, make stores and generators; at the end close the generators, which
+// returns what is left of their blocks, and the file last. New makes no
 // bucket; the first reservation does, or [Store.Migrate].
 //
 //	db, err := bbolt.Open("service.db", 0o600, &bbolt.Options{
@@ -29,6 +30,8 @@
 //	store, err := boltseqgen.New(db, nil)
 //	...
 //	generator, err := seqgen.New(store, nil)
+//	...
+//	err = generator.Close(ctx) // at the end, before db.Close
 //
 // Set Timeout: without it, bbolt.Open waits for ever for another process that has
 // the file. Many stores, also those of other packages, can share one file: each
@@ -59,6 +62,6 @@
 //	voids    key, NUL, epoch, first number -> last number, kind, reason, times
 //	swept    the void at which the next Sweep goes on, if not at the first
 //
-// A key takes at most about 900 bytes. A record that cannot be read is an error for
+// A key takes at most about 1,200 bytes. A record that cannot be read is an error for
 // its key, never a new key.
 package boltseqgen

@@ -83,12 +83,12 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// The documentation promises that a key takes at most about 900 bytes.
+// The documentation promises that a key takes at most about 1,200 bytes.
 func TestRecordSizes(t *testing.T) {
 	const token = 1_800_000_000_000_000
 	r := record{epoch: 1, last: 1e12, token: token, used: 1e12}
 	for range seqgen.LogSize {
 		r.log = append(r.log, logEntry{epoch: 1, lo: 1e12, hi: 1e12, token: token})
 	}
-	require.LessOrEqual(t, len(r.append(nil)), 900)
+	require.LessOrEqual(t, len(r.append(nil)), 1250)
 }
