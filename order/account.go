@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Account returns what is known of a key: the ledger of each of its epochs, the
@@ -55,14 +56,20 @@ func (b *Buffer) find(ctx context.Context, places []Place) ([]Found, error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
-	found, err := b.store.Find(ctx, b.params(), places)
-	if err == nil && len(found) != len(places) {
-		err = fmt.Errorf("%d answers to %d places", len(found), len(places))
-	}
+	found, err := b.findIn(ctx, b.store, places)
 	if err != nil {
 		return nil, b.failure(ctx, fmt.Sprintf("find %d messages", len(places)), err)
 	}
 	return found, nil
+}
+
+// findIn asks a store, and takes an answer that is none for what it is.
+func (b *Buffer) findIn(ctx context.Context, s Store, places []Place) ([]Found, error) {
+	found, err := s.Find(ctx, b.params(), places)
+	if err == nil && len(found) != len(places) {
+		err = fmt.Errorf("%d answers to %d places", len(found), len(places))
+	}
+	return found, err
 }
 
 // Gaps lists the gaps that are open and the records of those that were skipped,
@@ -107,8 +114,9 @@ func (b *Buffer) Totals(ctx context.Context) (Totals, error) {
 // who it was: both are noted in its record. For an open gap, ResolutionLost and
 // ResolutionIgnore also skip it, and ResolutionResent lets it wait as if it had just
 // opened. [ErrNotFound] means that there is no such gap, because it has closed in the
-// meantime or its record is forgotten; [ErrUnavailable] that the decision may have
-// been applied or not. Repeating it is harmless.
+// meantime or its record is forgotten; [ErrUnavailable], or the error of ctx if that
+// ended first, that the decision may have been applied or not, or may still be.
+// Repeating it is harmless.
 func (b *Buffer) ResolveGap(ctx context.Context, g Gap, what Resolution, actor, note string) error {
 	if what < ResolutionResent || what > ResolutionIgnore {
 		return invalid("resolution %d", what)
@@ -127,8 +135,9 @@ func (b *Buffer) Resume(ctx context.Context, key string, p Position, actor, note
 }
 
 // Drop gives a parked message up: its number is skipped, with a record, and its key
-// goes on with the next. A late message that is parked ends. The errors are those of
-// [Buffer.ResolveGap].
+// goes on with the next. When the sender sends it again, it is late like any other
+// that was skipped, and is handed to Options.OnLate. A late message that is parked
+// ends. The errors are those of [Buffer.ResolveGap].
 func (b *Buffer) Drop(ctx context.Context, key string, p Position, actor, note string) error {
 	return b.decideAt(ctx, KindDrop, key, p, actor, note)
 }
@@ -154,13 +163,16 @@ func (b *Buffer) decide(ctx context.Context, s Settlement) error {
 }
 
 // Settled says that messages were delivered outside of the buffer, so that their
-// numbers are no gaps. Their numbers count as delivered, and in Ledger.OutOfOrder.
-// Positions that are delivered, void or late already stay what they are, and a
-// message that is buffered is not delivered again. [Options.OnUnavailable] does this
-// by itself.
+// numbers are no gaps. Missing, buffered and void numbers at the cursor or above it
+// become unordered: they count as delivered once the cursor has crossed them, and in
+// Ledger.OutOfOrder, and a message that is buffered is not handed over any more.
+// Skipped and void ones below the cursor become late. A number that is parked stays
+// parked, and so does what is delivered or late already. [Options.OnUnavailable] does
+// this by itself.
 //
 // The error joins those of the positions that were not noted, with [ErrTooFar] for
-// one too far above the cursor.
+// one too far above the cursor. Those that were not answered when ctx ended may be
+// noted or not; repeating it is harmless.
 func (b *Buffer) Settled(ctx context.Context, key string, positions ...Position) error {
 	s := make([]Settlement, len(positions))
 	for i, p := range positions {
@@ -205,7 +217,7 @@ func (b *Buffer) settle(ctx context.Context, s ...Settlement) error {
 			return b.failure(ctx, s[0].Kind.String()+" key "+short(s[0].Key), err)
 		}
 	} else {
-		errs = b.settleAll(s)
+		errs = b.settleUntil(ctx, s)
 	}
 	var failed []error
 	for i := range s {
@@ -231,6 +243,22 @@ func (b *Buffer) settle(ctx context.Context, s ...Settlement) error {
 		return failed[0]
 	}
 	return errors.Join(failed...)
+}
+
+// settleUntil is settleAll for a caller that waits no longer than its context: what
+// is under way then goes on, and its fate is not known.
+func (b *Buffer) settleUntil(ctx context.Context, s []Settlement) []error {
+	if b.local || ctx.Done() == nil {
+		return b.settleAll(s)
+	}
+	done := make(chan []error, 1)
+	go func() { done <- b.settleAll(s) }() // it ends with StoreTimeout
+	select {
+	case errs := <-done:
+		return errs
+	case <-ctx.Done():
+		return slices.Repeat([]error{ctx.Err()}, len(s))
+	}
 }
 
 // Sweep looks at up to n messages and gap records and forgets those that need not

@@ -229,3 +229,44 @@ func TestHooks(t *testing.T) {
 		}
 	})
 }
+
+// What a person decides, and what is reported, waits for the store no longer than
+// the caller does.
+func TestDecisionsObeyTheirContext(t *testing.T) {
+	p := order.Position{Epoch: 1, Number: 1}
+	for name, decide := range map[string]func(context.Context, *order.Buffer) error{
+		"Resume":  func(ctx context.Context, b *order.Buffer) error { return b.Resume(ctx, "a", p, "ops", "") },
+		"Drop":    func(ctx context.Context, b *order.Buffer) error { return b.Drop(ctx, "a", p, "ops", "") },
+		"Settled": func(ctx context.Context, b *order.Buffer) error { return b.Settled(ctx, "a", p) },
+		"Forget":  func(ctx context.Context, b *order.Buffer) error { return b.Forget(ctx, "a") },
+		"ResolveGap": func(ctx context.Context, b *order.Buffer) error {
+			return b.ResolveGap(ctx, order.Gap{Key: "a", Epoch: 1, From: 1, To: 2}, order.ResolutionLost, "ops", "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty(order.NewMemory())
+				s.hang = func(step) bool { return true }
+				b := newBuffer(t, s, nil)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				begin := time.Now()
+				err := decide(ctx, b)
+				if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, order.ErrUnavailable) || took != 10*time.Millisecond {
+					t.Errorf("after %v: %v", took, err)
+				}
+				ctx, cancel = context.WithCancel(t.Context())
+				time.AfterFunc(20*time.Millisecond, cancel)
+				if err = decide(ctx, b); !errors.Is(err, context.Canceled) {
+					t.Errorf("cancelled: %v", err)
+				}
+				begin = time.Now()
+				wantErr(t, decide(t.Context(), b), order.ErrUnavailable) // the others wait for StoreTimeout
+				if took := time.Since(begin); took != 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				later(time.Minute)
+			})
+		})
+	}
+}

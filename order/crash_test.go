@@ -180,24 +180,65 @@ func TestLossyStore(t *testing.T) {
 	})
 }
 
-// A clock that is set changes nothing: no time of the buffer's is compared with
-// the store's, only durations are.
-func TestClockOfTheStoreIsElsewhere(t *testing.T) {
-	for _, shift := range []time.Duration{-time.Hour, 8 * time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
-			mem := order.NewMemory() // counts from its own beginning
-			if shift > 0 {
-				later(shift)
-			}
-			b := newBuffer(t, newFaulty(mem), nil)
-			var got record
-			stop := start(t, b, got.handle, nil)
-			push(t, b, order.Buffered, msgs("a", 1, 3)...)
-			later(5*time.Minute - time.Second)
-			got.want(t, "a:1")
-			later(2 * time.Second)
-			got.want(t, "a:1", "a:3")
-			stop()
+// The clock of the store jumps by an hour, either way, while a lease, a backoff and
+// a gap are open: they end by the store's time, nothing is lost or out of order, and
+// no age is negative.
+func TestClockOfTheStoreJumps(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
+		t.Run(jump.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem, n := order.NewMemory(), newNotes()
+				b := newBuffer(t, newFaulty(mem), &order.Options{Alert: n.alert})
+				stop := start(t, b, func(ctx context.Context, m order.Message) error {
+					if m.Age < 0 {
+						t.Errorf("%s:%d is %v old", m.Key, m.Position.Number, m.Age)
+					}
+					switch {
+					case m.Key == "backoff" && m.Position.Number == 1 && m.Attempt == 1:
+						return errBroken
+					case m.Key == "lease":
+						time.Sleep(3 * time.Minute)
+						n.add("lease of number %d: %v", m.Position.Number, context.Cause(ctx))
+					}
+					return n.handle(ctx, m)
+				}, &order.RunOptions{Poll: time.Second, Backoff: retry.Constant(10 * time.Minute)})
+				push(t, b, order.Buffered, msgs("lease", 1)...)
+				push(t, b, order.Buffered, msgs("backoff", 1, 2)...)
+				push(t, b, order.Buffered, msgs("gap", 1, 3)...)
+				later(time.Minute)
+				mem.ShiftClock(jump)
+				push(t, b, order.Buffered, msgs("lease", 2)...)
+				later(500 * time.Millisecond)
+				push(t, b, order.Buffered, msgs("new", 1)...)
+				gaps, err := b.Gaps(t.Context(), order.Query{})
+				for _, g := range gaps {
+					if g.Age < 0 || g.Since < 0 {
+						t.Errorf("a gap is %v old and was come to %v ago", g.Age, g.Since)
+					}
+				}
+				wantErr(t, err, nil)
+				later(2 * time.Hour)
+				stop()
+				want := []string{ // forth: all that waits is due, and number 1 of lease is handed over again
+					"0s gap:1", "30s alert gap 2-3", "1m0s gap:3", "1m0s backoff:1", "1m0s backoff:2", "1m1s new:1",
+					"3m0s lease of number 1: lease lost: order: stale claim", "3m0s lease:1",
+					"4m0s lease of number 1: <nil>", "4m0s lease:1", "7m0s lease of number 2: <nil>", "7m0s lease:2",
+				}
+				if jump < 0 { // back: all waits an hour longer, but for what is new and the lease, which is renewed
+					want = []string{
+						"0s gap:1", "30s alert gap 2-3", "1m1s new:1", "3m0s lease of number 1: <nil>", "3m0s lease:1",
+						"6m0s lease of number 2: <nil>", "6m0s lease:2", "1h5m0s gap:3", "1h10m0s backoff:1", "1h10m0s backoff:2",
+					}
+				}
+				slices.Sort(want) // keys are worked side by side
+				slices.Sort(n.list)
+				n.want(t, want...)
+				for key, count := range map[string]uint64{"lease": 2, "backoff": 2, "gap": 2, "new": 1} {
+					if a := account(t, b, key); a.Claimed || a.Ledgers[0].Delivered != count || a.Ledgers[0].Cursor != a.Ledgers[0].Head {
+						t.Errorf("%+v", a)
+					}
+				}
+			})
 		})
 	}
 }

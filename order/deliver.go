@@ -1,6 +1,7 @@
 package order
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func (r *run) deliver() {
 		}
 		m.Age += at
 		calling = true
-		err := r.call(m, r.w.handle)
+		err := r.call(m, r.w.handle, r.w.opts.Timeout)
 		calling = false
 		if err != nil {
 			r.failed(m, err)
@@ -74,7 +75,7 @@ func (r *run) deliverAtMostOnce(m *Message) {
 	m.Age += time.Since(r.begun)
 	r.next++
 	r.move(m.Position.Number + 1)
-	if !r.flush() {
+	if !r.flush() || r.gone {
 		return
 	}
 	err := errExited
@@ -83,14 +84,15 @@ func (r *run) deliverAtMostOnce(m *Message) {
 			r.w.buf.failedOnce(r, m, err)
 		}
 	}()
-	err = r.call(m, r.w.handle)
+	err = r.call(m, r.w.handle, r.w.opts.Timeout)
 }
 
-// call runs a handler for a message. A panic is an error.
-func (r *run) call(m *Message, handle func(context.Context, Message) error) (err error) {
+// call runs a handler for a message, with a bounded context unless timeout is 0. A
+// panic is an error.
+func (r *run) call(m *Message, handle func(context.Context, Message) error, timeout time.Duration) (err error) {
 	ctx := context.Context(r)
-	if t := r.w.opts.Timeout; t > 0 {
-		bounded, cancel := context.WithTimeout(r, t)
+	if timeout > 0 {
+		bounded, cancel := context.WithTimeout(r, timeout)
 		defer cancel()
 		ctx = bounded
 	}
@@ -120,6 +122,10 @@ func (r *run) failed(m *Message, err error) {
 	if r.lost() {
 		return
 	}
+	if g, ok := errors.AsType[*givenUp](err); ok {
+		r.giveUp(m, g)
+		return
+	}
 	drained := errors.Is(context.Cause(r), ErrDraining)
 	if m.Attempt >= r.w.opts.MaxAttempts && !drained {
 		r.park(m, err)
@@ -142,6 +148,27 @@ func (r *run) park(m *Message, err error) {
 	r.w.buf.failed(r, m, err, true)
 }
 
+// A givenUp is the error of a handler of Lanes for a message that leaves its lane
+// without having been sent.
+type givenUp struct {
+	cause    Cause
+	resolved bool // somebody has taken it over
+}
+
+func (g *givenUp) Error() string { return "order: given up: " + g.cause.String() }
+
+// giveUp skips the message at the cursor, with a record that says why: it is parked
+// and dropped in one step.
+func (r *run) giveUp(m *Message, g *givenUp) {
+	s := r.settlement(KindPark)
+	s.From, s.To, s.Error = m.Position.Number, m.Position.Number+1, g.cause.String()
+	drop := Settlement{Kind: KindDrop, Key: s.Key, Epoch: s.Epoch, From: s.From, To: s.To, Actor: laneActor, Note: g.cause.String()}
+	if g.resolved {
+		drop.Resolution = ResolutionIgnore
+	}
+	r.verdict, r.drop = s, []Settlement{drop}
+}
+
 // lastWords is the error of a message that is parked.
 func (r *run) lastWords(m *Message, err error) string {
 	if err == errLost && m.Error != "" {
@@ -150,7 +177,9 @@ func (r *run) lastWords(m *Message, err error) string {
 	return text(err)
 }
 
-// late hands over late messages, each once.
+// late hands over the late messages of the claim, each once. It is one, from a
+// store that knows Ask.Late: the key is given back before the next, so that what is
+// in order waits for one of them at most.
 func (r *run) late() {
 	for ; r.lates < len(r.claim.Late) && !r.stop(); r.lates++ {
 		r.handLate(&r.claim.Late[r.lates])
@@ -175,7 +204,7 @@ func (r *run) handLate(m *Message) {
 	case r.w.buf.opts.OnLate == nil:
 		err = errNoLate
 	default:
-		err = r.call(m, r.w.buf.opts.OnLate)
+		err = r.call(m, r.w.buf.opts.OnLate, cmp.Or(r.w.opts.Timeout, r.w.buf.opts.StoreTimeout))
 	}
 }
 

@@ -1,11 +1,13 @@
 package order
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -41,14 +43,15 @@ func (r *run) gap() {
 	r.verdict.Alerted, r.verdict.Asked = g.Alerted, g.Asked
 
 	next := idleLook
+	var ahead []Settlement
 	if o.Voids != nil {
-		crossed, wait := r.voids(g)
+		crossed, wait, rest := r.voids(g)
 		if crossed {
 			r.verdict = Settlement{} // the cursor moves, and what is there now is looked at anew
 			r.w.buf.gapBegun(r, g)
 			return
 		}
-		next = min(next, wait)
+		next, ahead = min(next, wait), rest
 	}
 	timesOut := !(g.Old && o.OldEpoch == Keep)
 	over := timesOut && g.Age >= o.GapTimeout
@@ -59,7 +62,8 @@ func (r *run) gap() {
 	if over && o.AfterTimeout == Skip {
 		s := r.settlement(KindSkip)
 		s.From, s.To, s.Reason = g.From, g.To, ReasonTimeout
-		r.pending = append(r.pending, s)
+		s.Alerted, s.Asked = g.Alerted, g.Asked
+		r.pending = append(append(r.pending, ahead...), s)
 		r.verdict = Settlement{}
 		return
 	}
@@ -112,9 +116,11 @@ func (o *Options) askAt(n int, spread uint64) (age time.Duration) {
 	return min(age, MaxDuration)
 }
 
-// voids asks which numbers were never used, and notes those that can be crossed.
-// It says whether the cursor moves by that, and if not, when to ask again.
-func (r *run) voids(g Gap) (crossed bool, next time.Duration) {
+// voids asks which numbers were never used, and notes those that the cursor can
+// cross. It says whether it moves by that, and if not, when to ask again. Those
+// further ahead it returns: they are noted only with the skip of the numbers before
+// them, and asked for again if those arrive.
+func (r *run) voids(g Gap) (crossed bool, next time.Duration, ahead []Settlement) {
 	o := &r.w.buf.opts
 	next = min(max(g.Age, firstVoids), voidsEvery)
 	var voids []Void
@@ -123,55 +129,72 @@ func (r *run) voids(g Gap) (crossed bool, next time.Duration) {
 		return err
 	})
 	if err != nil {
-		return false, next
+		return false, next, nil
 	}
-	for _, v := range voids[:min(len(voids), maxVoids)] {
+	voids = slices.Clone(voids[:min(len(voids), maxVoids)])
+	slices.SortFunc(voids, func(a, b Void) int { return cmp.Compare(a.From, b.From) })
+	cursor := g.From
+	for _, v := range voids {
 		from, to := max(v.From, g.From), min(v.To, g.To)
 		if from >= to {
 			continue
 		}
 		if v.Orphaned {
-			if quiet := r.quiet(g, v); quiet < o.OrphanWait {
-				next = min(next, o.OrphanWait-quiet)
+			quiet, looked := r.quiet(g, v)
+			if quiet < o.OrphanWait {
+				if from <= cursor {
+					next = min(next, o.OrphanWait-quiet)
+				}
 				continue
 			}
+			to = max(to, looked)
 		}
 		s := r.settlement(KindVoid)
 		s.From, s.To = from, to
+		if from > cursor {
+			ahead = append(ahead, s)
+			continue
+		}
+		cursor = max(cursor, to)
 		r.pending = append(r.pending, s)
-		crossed = crossed || from == g.From
 	}
-	return crossed, next
+	return cursor > g.From, next, ahead
 }
 
-// maxVoids is how many ranges are noted at one look.
-const maxVoids = 1000
+const (
+	// maxVoids is how many ranges are noted at one look.
+	maxVoids = 1000
 
-// quiet is for how long a gap was open, and nothing of an orphaned range arrived:
-// the message below the gap may be of it, and those from its end on.
-func (r *run) quiet(g Gap, v Void) (d time.Duration) {
-	const above = 64
-	d = g.Age
-	places := make([]Place, 0, above+1)
-	if g.From > 1 {
-		places = append(places, Place{Key: g.Key, Position: Position{g.Epoch, g.From - 1}})
+	// orphanLook is how far above a gap is looked for arrivals of an orphaned range.
+	orphanLook = 256
+)
+
+// quiet is for how long nothing of an orphaned range arrived: the gap was open, the
+// cursor stood at its first number, and no message above it in the range is younger.
+// The range was looked at to below the number looked.
+func (r *run) quiet(g Gap, v Void) (d time.Duration, looked uint64) {
+	b := r.w.buf
+	d, looked = min(g.Age, g.Since), min(v.To, g.To+orphanLook, MaxNumber)
+	if d < b.opts.OrphanWait || looked <= g.To {
+		return d, looked
 	}
-	for n := g.To; n <= MaxNumber && (n == g.To || n < min(v.To, g.To+above)); n++ {
+	places := make([]Place, 0, orphanLook)
+	for n := g.To; n < looked; n++ {
 		places = append(places, Place{Key: g.Key, Position: Position{g.Epoch, n}})
 	}
-	ctx, cancel := context.WithTimeout(r, r.w.buf.opts.StoreTimeout)
+	ctx, cancel := context.WithTimeout(r, b.opts.StoreTimeout)
 	defer cancel()
-	found, err := r.w.buf.store.Find(ctx, r.w.buf.params(), places)
+	found, err := b.findIn(ctx, b.store, places)
 	if err != nil {
-		r.w.buf.counts.errors.Add(1)
-		return 0
+		b.counts.errors.Add(1)
+		return 0, looked
 	}
 	for _, f := range found {
-		if f.Message != nil && f.Message.Age > 0 { // of one that has ended it may be forgotten
+		if f.Message != nil {
 			d = min(d, f.Message.Age)
 		}
 	}
-	return d
+	return d, looked
 }
 
 // callback calls a function of the options with a bounded context. A panic is an

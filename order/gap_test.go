@@ -336,3 +336,91 @@ func TestOneKeyRestarts(t *testing.T) {
 		}
 	})
 }
+
+// A gap that is filled from below, one number after another, is one gap: nobody is
+// told again, and nobody is asked before it is time.
+func TestGapIsFilledFromBelow(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		alerts, asks := 0, 0
+		b := newBuffer(t, s, &order.Options{
+			Alert:  func(context.Context, order.Gap) { alerts++ },
+			Resend: func(context.Context, order.Gap) error { asks++; return nil },
+		})
+		var got record
+		stop := start(t, b, got.handle, nil)
+		push(t, b, order.Buffered, msgs("a", 1, 102)...)
+		later(32 * time.Second) // asked after 1, 3, 7, 15 and 31 seconds
+		if alerts != 1 || asks != 5 {
+			t.Fatalf("%d alerts and %d asks before anything arrives", alerts, asks)
+		}
+		for n := uint64(2); n < 102; n++ {
+			push(t, b, order.Buffered, msg("a", n))
+			later(300 * time.Millisecond)
+		}
+		got.want(t, names("a", 1, 102)...)
+		stop()
+		if alerts != 1 || asks != 5 { // the next is due after 63 seconds
+			t.Errorf("%d alerts and %d asks after the gap was filled in 30 seconds", alerts, asks)
+		}
+		if n := b.Stats(); n.GapsOpened != 1 {
+			t.Errorf("%d gaps opened", n.GapsOpened)
+		}
+	})
+}
+
+// Nobody worked for a while: the alert and the skip fall into one look, and the
+// record has both.
+func TestAlertOfTheLookThatSkips(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		b := newBuffer(t, s, &order.Options{Alert: n.alert, Resend: func(context.Context, order.Gap) error { return nil }})
+		push(t, b, order.Buffered, msgs("a", 1, 3)...)
+		later(10 * time.Minute)
+		stop := start(t, b, n.handle, slowly)
+		later(time.Minute)
+		stop()
+		n.want(t, "10m0s a:1", "10m1s alert a 2-3", "10m1s a:3")
+		gaps, err := b.Gaps(t.Context(), order.Query{})
+		if err != nil || len(gaps) != 1 || gaps[0].Open || !gaps[0].Alerted || gaps[0].Asked != 0 {
+			t.Errorf("gaps %+v, %v", gaps, err)
+		}
+	})
+}
+
+// What a worker has in hand when a new epoch abandons its epoch is skipped, and
+// nothing else is said of it.
+func TestAbandonWhatIsInHand(t *testing.T) {
+	for _, mode := range []order.Mode{order.Idempotent, order.AtMostOnce} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s order.Store) {
+				var hook, got record
+				b := newBuffer(t, s, &order.Options{OldEpoch: order.Abandon, Hooks: &order.Hooks{
+					Delivered: func(_ context.Context, m order.Message) { hook.add(m) },
+				}})
+				stop := start(t, b, func(_ context.Context, m order.Message) error {
+					if m.Position.Epoch == 1 {
+						time.Sleep(time.Second)
+					}
+					got.add(m)
+					return nil
+				}, &order.RunOptions{Mode: mode, Poll: time.Minute})
+				push(t, b, order.Buffered, msgs("a", 1, 2, 3)...)
+				later(1500 * time.Millisecond)
+				second := msg("a", 1)
+				second.Position.Epoch = 2
+				push(t, b, order.Buffered, second)
+				later(5 * time.Second)
+				stop()
+				got.want(t, "a:1", "a:2", "a:1") // 3 is not begun
+				a := account(t, b, "a")
+				if len(a.Ledgers) != 2 {
+					t.Fatalf("%+v", a)
+				}
+				total := a.Ledgers[0].Delivered + a.Ledgers[1].Delivered
+				if n := b.Stats(); n.Delivered != total || uint64(len(hook.got())) != total || a.Ledgers[1].Skipped == 0 || a.Claimed {
+					t.Errorf("%d counted as delivered, %v told, but the ledgers are %+v", n.Delivered, hook.got(), a.Ledgers)
+				}
+			})
+		})
+	}
+}

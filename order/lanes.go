@@ -41,9 +41,10 @@ type Lanes struct {
 type LanesOptions struct {
 	// Route says which account sends to a customer. It returns ErrNoAccount, or an
 	// error that wraps it, when there is none; an empty account means the same. It is
-	// called from many goroutines at once, by Enqueue and, with FailSwitched, by Run. An account is 1 to 400 bytes of UTF-8
-	// without NUL and without "~"; with BizType and number it makes a message ID of at
-	// most 512 bytes, in which each ":" and "%" takes three.
+	// called from many goroutines at once, by Enqueue and, with FailSwitched, by Run.
+	// An account is 1 to 400 bytes of UTF-8 without NUL and without "~"; with BizType
+	// and number it makes a message ID of at most 512 bytes, in which each ":" and "%"
+	// takes three.
 	Route func(ctx context.Context, customer string) (account string, err error)
 
 	// BizType is the first part of the message IDs, as in dedup.MessageID: at most 64
@@ -62,11 +63,14 @@ type LanesOptions struct {
 	// account since it was enqueued. The zero value is SendOld.
 	OnSwitch SwitchPolicy
 
-	// OnFailed is handed a message that will not be sent by its lane any more: it was
-	// refused, has no receipt, or its customer has moved. Put it where the next
-	// decision is made: a compensation queue, a dead letter queue. The lane goes on when
-	// it returns nil; an error is a failed attempt. It may be called more than once.
-	// Nil: the failure is counted and logged.
+	// OnFailed is handed a message that its lane gives up: it was refused, has no
+	// receipt, or its customer has moved. Put it where the next decision is made: a
+	// compensation queue, a dead letter queue. The lane goes on when it returns nil; an
+	// error is a failed attempt. It may be called more than once. The number of the
+	// message is then skipped, with a record that a look-up returns and that
+	// [Buffer.Gaps] lists: ReasonDropped, the actor "lanes", and the cause as its note.
+	// Nil: that record waits for a person ([Buffer.ResolveGap]), and the failure is
+	// counted and logged; with OnFailed it is resolved.
 	OnFailed func(ctx context.Context, s Sending, c Cause, err error) error
 }
 

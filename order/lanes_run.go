@@ -119,7 +119,10 @@ func (l *Lanes) send(ctx context.Context, send func(context.Context, Sending) er
 		if failed == nil {
 			returned = true
 			l.count(m.Key, func(c *LaneStats) { c.Failed.add(cause) })
-			return nil
+			if o.Mode == AtMostOnce {
+				return nil // its number counts as delivered already
+			}
+			return &givenUp{cause, l.opts.OnFailed != nil}
 		}
 		err = fmt.Errorf("order: hand over a message that was not sent (%v): %w", cause, failed)
 	}
@@ -127,6 +130,9 @@ func (l *Lanes) send(ctx context.Context, send func(context.Context, Sending) er
 	l.failed(ctx, m, cause, o)
 	return err
 }
+
+// laneActor is who gave a message up, in the record of its number.
+const laneActor = "lanes"
 
 // leave hands over a message that its lane will not send any more.
 func (l *Lanes) leave(ctx context.Context, s Sending, cause Cause, err error) error {

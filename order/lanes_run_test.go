@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/pawl-go/pawl/order"
 	"github.com/pawl-go/pawl/retry"
 )
@@ -517,5 +519,55 @@ func TestCauses(t *testing.T) {
 		if c.String() != want {
 			t.Errorf("%d is called %s", c, c)
 		}
+	}
+}
+
+// A message that leaves its lane unsent is no delivery: its number is skipped, and
+// the record says why, waits for a person if nobody took it, and can be listed.
+func TestLanesSayWhatTheyGaveUp(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			buffer, err := order.New(order.NewMemory(), nil)
+			require.NoError(t, err)
+			options := &order.LanesOptions{Route: func(context.Context, string) (string, error) { return "a", nil }}
+			if taken {
+				options.OnFailed = func(context.Context, order.Sending, order.Cause, error) error { return nil }
+			}
+			lanes, err := order.NewLanes(buffer, options)
+			require.NoError(t, err)
+			for _, op := range []string{"one", "two", "three"} {
+				_, err := lanes.Enqueue(t.Context(), order.Outbound{Operation: op, Customer: "c"})
+				require.NoError(t, err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			sent := 0
+			begin := time.Now()
+			require.NoError(t, lanes.Run(ctx, func(_ context.Context, s order.Sending) error {
+				if sent++; sent == 3 {
+					stop()
+				}
+				if s.Operation == "two" {
+					return order.Failed(order.CauseNoReceipt, errors.New("no receipt"))
+				}
+				return nil
+			}, nil))
+			require.Less(t, time.Since(begin), time.Millisecond, "the lane went on at once")
+
+			found, err := lanes.LookupOperation(t.Context(), "two")
+			require.NoError(t, err)
+			require.Equal(t, order.StateSkipped, found.State)
+			require.Equal(t, order.ReasonDropped, found.Gap.Reason)
+			require.Equal(t, "lanes", found.Gap.Actor)
+			require.Equal(t, "no receipt", found.Gap.Note)
+			gaps, err := buffer.Gaps(t.Context(), order.Query{Unresolved: true})
+			require.NoError(t, err)
+			require.Len(t, gaps, map[bool]int{false: 1, true: 0}[taken])
+			account, err := lanes.Account(t.Context(), "a")
+			require.NoError(t, err)
+			require.EqualValues(t, 2, account.Ledgers[0].Delivered)
+			require.EqualValues(t, 1, account.Ledgers[0].Skipped)
+			require.Zero(t, buffer.Stats().Parked)
+			require.EqualValues(t, 1, buffer.Stats().Dropped)
+		})
 	}
 }

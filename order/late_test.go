@@ -159,3 +159,116 @@ func TestNoOnLate(t *testing.T) {
 		stop()
 	})
 }
+
+// A late message is in the hands of OnLate, which takes long: what is in order
+// waits for it, and not for the others.
+func TestLateMessagesTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		begin, late := time.Now(), 0
+		b := newBuffer(t, s, &order.Options{OnLate: func(ctx context.Context, m order.Message) error {
+			if late++; m.Attempt != 1 {
+				t.Errorf("number %d was handed over with attempt %d", m.Position.Number, m.Attempt)
+			}
+			time.Sleep(10 * time.Second)
+			return nil
+		}})
+		took := map[uint64]time.Duration{}
+		stop := start(t, b, func(_ context.Context, m order.Message) error {
+			took[m.Position.Number] = time.Since(begin)
+			return nil
+		}, &order.RunOptions{MaxAttempts: 2, Poll: time.Minute})
+		skipUpTo(t, b, 102)
+		push(t, b, order.Late, msgs("a", numbers(2, 66)...)...)
+		later(time.Second)
+		begin = time.Now()
+		push(t, b, order.Buffered, msg("a", 103))
+		later(12 * time.Second)
+		if took[103] != 9*time.Second {
+			t.Errorf("number 103 was delivered after %v, want 9s: when OnLate has returned", took[103])
+		}
+		later(time.Hour)
+		stop()
+		if a := account(t, b, "a"); late != 64 || a.LateWaiting != 0 {
+			t.Errorf("%d late messages were handed over, %d wait", late, a.LateWaiting)
+		}
+	})
+}
+
+// An OnLate that does not return holds its key no longer than its context allows.
+func TestOnLateIsBounded(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 2 * time.Second: 2 * time.Second} {
+		bubble(t, func(t *testing.T, s order.Store) {
+			var took time.Duration
+			b := newBuffer(t, s, &order.Options{OnLate: func(ctx context.Context, m order.Message) error {
+				begin := time.Now()
+				<-ctx.Done()
+				took = time.Since(begin)
+				return ctx.Err()
+			}})
+			var got record
+			stop := start(t, b, got.handle, &order.RunOptions{Timeout: timeout, MaxAttempts: 1})
+			skip(t, b)
+			push(t, b, order.Late, msg("a", 2))
+			synctest.Wait()
+			push(t, b, order.Buffered, msg("a", 4))
+			later(10 * time.Second)
+			got.want(t, "a:1", "a:3", "a:4")
+			if took != want {
+				t.Errorf("with a timeout of %v OnLate had %v, want %v", timeout, took, want)
+			}
+			stop()
+		})
+	}
+}
+
+// A gap that is to be skipped closes while a late message of its key is handed
+// over: the skip is refused, and nothing else is.
+func TestSkipIsRefusedBesideALateMessage(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		begin, late := time.Now(), 0
+		var b *order.Buffer
+		b = newBuffer(t, s, &order.Options{OnLate: func(context.Context, order.Message) error {
+			if late++; late == 1 {
+				push(t, b, order.Buffered, msg("a", 6)) // of the gap
+			}
+			time.Sleep(150 * time.Millisecond)
+			return nil
+		}})
+		n := newNotes()
+		stop := start(t, b, n.handle, nil)
+		skipUpTo(t, b, 4)
+		stop()
+		push(t, b, order.Buffered, msg("a", 7)) // 5 and 6 are missing
+		later(6 * time.Minute)
+		push(t, b, order.Late, msgs("a", 2, 3)...)
+		begin, n.list = time.Now(), nil
+		stop = start(t, b, n.handle, nil)
+		later(5 * time.Second)
+		at := begin.Sub(n.begin).Round(time.Second)
+		n.want(t, at.String()+" a:6", at.String()+" a:7")
+		stop()
+		if late != 2 {
+			t.Errorf("2 late messages were handed over %d times", late)
+		}
+		if l := wantCursor(t, b, "a", 8, 4); l.Skipped != 1 || l.Late != 2 {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// skipUpTo makes a buffer skip the numbers from 2 to below n of key a, with 1 and n
+// delivered.
+func skipUpTo(t *testing.T, b *order.Buffer, n uint64) {
+	t.Helper()
+	push(t, b, order.Buffered, msgs("a", 1, n)...)
+	later(6 * time.Minute)
+	wantCursor(t, b, "a", n+1, 2)
+}
+
+// numbers are those in [from, to).
+func numbers(from, to uint64) (list []uint64) {
+	for n := from; n < to; n++ {
+		list = append(list, n)
+	}
+	return list
+}

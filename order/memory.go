@@ -12,15 +12,16 @@ import (
 //
 // It starts no goroutine and no timer. A key costs about 800 bytes for itself and
 // its active epoch, 500 for each epoch that has ended, 16 for each number within
-// the window (Options.Window), and 24 for each unbroken range of void or skipped
-// numbers. A buffered message costs about 90 bytes beside its payload. Messages
-// with an ID and gap records stay until [Memory.Sweep] is called: nothing else
-// removes them. The number of keys is not bounded; [Buffer.Forget] removes one. It
-// is safe for concurrent use.
+// the window (Options.Window) of an epoch that has not ended, and 24 for each
+// unbroken range of void or skipped numbers. A buffered message costs about 90
+// bytes beside its payload. Messages with an ID and gap records stay until
+// [Memory.Sweep] is called: nothing else removes them. The number of keys is not
+// bounded; [Buffer.Forget] removes one. It is safe for concurrent use.
 type Memory struct {
 	start time.Time // now is measured from here, so a clock that is set changes nothing
 
 	mu     sync.Mutex
+	shift  int64 // microseconds: in tests the clock is elsewhere
 	scopes map[string]*scopeRow
 	rows   rowPool
 }
@@ -66,7 +67,7 @@ func (m *Memory) push(s *scopeRow, now int64, p *Params, a *Arrival) Answer {
 	}
 	if k != nil {
 		k.arrivals.count(answer.State)
-		s.changed(k, now, p)
+		m.changed(k, now, p)
 	}
 	return answer
 }
@@ -137,8 +138,11 @@ func (m *Memory) epoch(s *scopeRow, k *keyRow, p *Params, at Position) (*epochRo
 // behind is the rules 5 to 7 of [Store.Push]: the number is below the cursor.
 func (m *Memory) behind(e *epochRow, now int64, p *Params, a *Arrival, n uint64) Answer {
 	i, ended := e.ranges.find(n)
-	if !ended {
+	switch {
+	case !ended:
 		return sameOrNot(e, n, a)
+	case p.Late && e.key.lateWaiting >= p.MaxBuffered:
+		return Answer{State: Full}
 	}
 	e.becomeLate(i, n, p)
 	if e.remembers(n, p) {
@@ -248,7 +252,7 @@ func (m *Memory) Claim(ctx context.Context, p Params, a Ask) (Claimed, error) {
 		k.ask, k.until = ask, now+a.Lease.Microseconds()
 		ask.keys = append(ask.keys, k)
 		c.Claims = append(c.Claims, k.claim(now, &a, true))
-		s.changed(k, now, &p)
+		m.changed(k, now, &p)
 	}
 	if ask.claimed = len(ask.keys); ask.claimed > 0 {
 		s.asks[a.Nonce] = ask
@@ -311,7 +315,7 @@ func (m *Memory) scope(name string) *scopeRow {
 }
 
 func (m *Memory) now() int64 {
-	return m.start.UnixMicro() + time.Since(m.start).Microseconds()
+	return m.start.UnixMicro() + time.Since(m.start).Microseconds() + m.shift
 }
 
 // micros is a span as a duration. It is never negative.

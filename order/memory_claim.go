@@ -96,7 +96,11 @@ func carve(space, b []byte) (copied, rest []byte) {
 // lateDue returns the late messages that are due, and whether there are more.
 func (k *keyRow) lateDue(now int64, a *Ask, begin bool) (late []Message, more bool) {
 	var taken []*keptMessage
-	for len(k.late) > 0 && k.late[0].due <= now && len(taken) < max(a.Messages, 1) {
+	most := max(a.Messages, 1)
+	if a.Late > 0 {
+		most = min(most, a.Late)
+	}
+	for len(k.late) > 0 && k.late[0].due <= now && len(taken) < most {
 		taken = append(taken, heap.Pop(&k.late).(*keptMessage))
 	}
 	more = len(k.late) > 0 && k.late[0].due <= now
@@ -126,7 +130,7 @@ func (l *keptMessage) message(now int64) Message {
 func (k *keyRow) openGap(now int64) Gap {
 	e := k.now()
 	return Gap{
-		Key: k.name, Epoch: e.Epoch, From: e.Cursor, To: e.gapEnd(), Age: micros(now - e.gap.opened), Open: true,
-		Old: e != k.last(), Alerted: e.gap.alerted, Asked: e.gap.asked,
+		Key: k.name, Epoch: e.Epoch, From: e.Cursor, To: e.gapEnd(), Age: micros(now - e.gap.opened), Since: micros(now - e.gap.since),
+		Open: true, Old: e != k.last(), Alerted: e.gap.alerted, Asked: e.gap.asked,
 	}
 }

@@ -66,7 +66,7 @@ func (m *Memory) resolve(k *keyRow, e *epochRow, now int64, p *Params, t *Settle
 	if e == k.now() && e.gap.open && e.Cursor == t.From && t.From < t.To {
 		found = true
 		if t.Resolution == ResolutionResent {
-			e.gap = gapRow{open: true, opened: now, look: now + p.GapLook.Microseconds()}
+			e.gap = gapRow{gapNotes: gapNotes{opened: now}, open: true, look: now + p.GapLook.Microseconds(), since: now, above: e.gap.above}
 		} else {
 			m.cross(e, now, p, crossing{to: min(t.To, e.gapEnd()), reason: ReasonResolved})
 		}
@@ -132,6 +132,6 @@ func (m *Memory) outside(s *scopeRow, k *keyRow, now int64, p *Params, t *Settle
 	e.Unordered++
 	e.known(n)
 	m.cross(e, now, p, crossing{to: e.Cursor})
-	s.changed(e.key, now, p)
+	m.changed(e.key, now, p)
 	return nil
 }

@@ -21,13 +21,21 @@ type epochRow struct {
 	gap      gapRow
 }
 
-// A gapRow is the open gap at the cursor of an epoch. Where it ends is not kept:
-// at the next number that is held.
+// A gapRow is the gap at the cursor of an epoch. While it is closed, it is the last
+// one: what is left of it goes on with what is noted here.
 type gapRow struct {
-	open         bool
-	opened, look int64
-	alerted      bool
-	asked        int
+	gapNotes
+	open  bool
+	look  int64  // when it is to be looked at next
+	since int64  // when the cursor came to its first number with the gap open
+	above uint64 // the number behind it, while it was open
+}
+
+// gapNotes are what a gap hands on to its record.
+type gapNotes struct {
+	opened  int64 // its age counts from here
+	alerted bool
+	asked   int
 }
 
 // A keptMessage is one that has ended, or a late one.
@@ -66,10 +74,13 @@ func (e *epochRow) known(n uint64) { e.Head = max(e.Head, n+1) }
 // atCursor returns the message at the cursor, nil if there is none.
 func (e *epochRow) atCursor() *heldMessage { return e.pages.message(e.Cursor) }
 
-// gapEnd returns where the open gap ends: at the lowest number that is held.
+// gapEnd returns where the open gap ends: at the lowest number that is held or
+// unordered.
 func (e *epochRow) gapEnd() uint64 {
-	to, _ := e.pages.next(e.Cursor, heldSet)
-	return to
+	if to, ok := e.pages.next(e.Cursor, aheadSet); ok {
+		return to
+	}
+	return e.Head
 }
 
 // state says what is known of a number.
@@ -92,15 +103,16 @@ func (e *epochRow) state(n uint64, p *Params) State {
 		return StateMissing
 	case e.pages.has(n, lateSet), e.kept[n] != nil && e.kept[n].late:
 		return StateLate
-	case e.remembers(n, p) || e.kept[n] != nil:
+	case e.remembers(n, p), e.kept[n] != nil:
 		return StateDelivered
 	}
 	return StateSettled
 }
 
 // remembers says whether a number is within the window, or not below the cursor.
+// An epoch that has ended has no window: nobody pushes into it.
 func (e *epochRow) remembers(n uint64, p *Params) bool {
-	return n >= e.Cursor || e.Cursor-n < uint64(max(p.Window, 0))
+	return !e.Ended && (n >= e.Cursor || e.Cursor-n < uint64(max(p.Window, 0)))
 }
 
 // digest returns the digest of a number, if it is remembered.
@@ -120,6 +132,7 @@ type crossing struct {
 	to     uint64
 	drop   bool
 	reason Reason // of what is skipped
+	notes  gapNotes
 }
 
 // deliverable says whether all from the cursor to below a number can be delivered.
@@ -142,7 +155,7 @@ func (e *epochRow) deliverable(to uint64) bool {
 
 // cross moves the cursor, and on over all void and unordered numbers that follow.
 func (m *Memory) cross(e *epochRow, now int64, p *Params, c crossing) {
-	from, gap := e.Cursor, e.gap
+	from := e.Cursor
 	for n := from; ; {
 		page := e.pages.of(n)
 		off, bit := pageOffset(n)
@@ -165,7 +178,7 @@ func (m *Memory) cross(e *epochRow, now int64, p *Params, c crossing) {
 			continue
 		case n < c.to:
 			to := e.skipEnd(n, c)
-			m.skip(e, now, n, to, c.reason, gap)
+			m.skip(e, now, n, to, &c)
 			n = to
 			continue
 		}
@@ -181,7 +194,7 @@ func (e *epochRow) arrived(now int64, from uint64) {
 	if e.Cursor == from {
 		return
 	}
-	e.attempts, e.parked, e.failure, e.ready, e.gap = 0, false, "", now, gapRow{}
+	e.attempts, e.parked, e.failure, e.ready, e.gap.open = 0, false, "", now, false
 	if e.Cursor < e.begun {
 		e.attempts = 1
 	}
@@ -204,7 +217,7 @@ func (e *epochRow) skipEnd(n uint64, c crossing) uint64 {
 }
 
 // skip skips [from, to) at the cursor, with what is held in it, and keeps a record.
-func (m *Memory) skip(e *epochRow, now int64, from, to uint64, reason Reason, gap gapRow) {
+func (m *Memory) skip(e *epochRow, now int64, from, to uint64, c *crossing) {
 	for n, ok := e.pages.next(from, heldSet); ok && n < to; n, ok = e.pages.next(n+1, heldSet) {
 		page := e.pages.of(n)
 		off, bit := pageOffset(n)
@@ -219,10 +232,12 @@ func (m *Memory) skip(e *epochRow, now int64, from, to uint64, reason Reason, ga
 	}
 	e.Skipped += to - from
 	e.ranges.add(numberRange{from, to, true})
-	if !gap.open || from != e.Cursor {
-		gap = gapRow{opened: now} // it was not the open one
+	notes := gapNotes{opened: now}
+	if e.gap.open && from == e.Cursor {
+		notes = e.gap.gapNotes
+		notes.alerted, notes.asked = notes.alerted || c.notes.alerted, max(notes.asked, c.notes.asked)
 	}
-	m.record(e, from, to, reason, gap)
+	m.record(e, from, to, c.reason, notes)
 }
 
 // end takes a message out of those that are held. With an ID it is kept.
@@ -256,16 +271,34 @@ func (m *Memory) outOfWindow(e *epochRow, page *numberPage) {
 	}
 }
 
-// watch opens the gap at the cursor, or closes it, after a step.
-func (e *epochRow) watch(p *Params) {
-	held := e.Buffered > 0 && e.pages.has(e.Cursor, heldSet)
-	switch open := e.Buffered > 0 && !held && !e.parked; {
-	case !open:
-		e.gap = gapRow{}
-	case !e.gap.open:
-		opened := e.pages.message(e.gapEnd()).pushed
-		e.gap = gapRow{open: true, opened: opened, look: opened + p.GapLook.Microseconds()}
+// watch opens the gap at the cursor, or closes it, after a step. The number below
+// the head is never missing, so a missing number at the cursor has one above it.
+func (e *epochRow) watch(now int64, p *Params) {
+	if e.Cursor == e.Head || e.pages.has(e.Cursor, heldSet) {
+		e.gap.open = false
+		return
 	}
+	above := e.gapEnd()
+	if !e.gap.open {
+		if e.gap.above != above { // otherwise it is what is left of the last one
+			e.gap = gapRow{gapNotes: gapNotes{opened: now}}
+			if h := e.pages.message(above); h != nil {
+				e.gap.opened = h.pushed
+			}
+			e.gap.look = e.gap.opened + p.GapLook.Microseconds()
+		}
+		e.gap.open, e.gap.since = true, now
+	}
+	e.gap.above = above
+}
+
+// endEpoch ends an epoch: of its numbers, the ranges and the messages with an ID stay.
+func (m *Memory) endEpoch(e *epochRow) {
+	e.Ended = true
+	for _, page := range e.pages.list {
+		m.outOfWindow(e, page)
+	}
+	e.pages.list, e.gap = nil, gapRow{}
 }
 
 // nextMissing returns the first unbroken range of missing numbers in [from, to).

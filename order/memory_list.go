@@ -34,9 +34,10 @@ func (m *Memory) Account(ctx context.Context, scope, key string) (Account, error
 
 // oldest is the age of the message that is to be delivered next.
 func (k *keyRow) oldest(now int64) time.Duration {
-	e := k.now()
-	if n, ok := e.pages.next(e.Cursor, heldSet); ok {
-		return micros(now - e.pages.message(n).pushed)
+	for _, e := range k.epochs[k.active:] {
+		if n, ok := e.pages.next(e.Cursor, heldSet); ok {
+			return micros(now - e.pages.message(n).pushed)
+		}
 	}
 	return 0
 }

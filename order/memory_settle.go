@@ -48,7 +48,7 @@ func (m *Memory) settle(s *scopeRow, now int64, p *Params, t *Settlement) (err e
 		err = m.work(k, now, p, t)
 	}
 	if err == nil {
-		s.changed(k, now, p)
+		m.changed(k, now, p)
 	}
 	return err
 }
@@ -134,7 +134,7 @@ func (m *Memory) move(e *epochRow, claimed bool, now int64, p *Params, t *Settle
 	if !claimed || t.Kind == KindDeliver && !e.deliverable(t.To) || t.Kind == KindSkip && !e.skippable(t.To) {
 		return ErrStale
 	}
-	m.cross(e, now, p, crossing{to: t.To, reason: t.Reason})
+	m.cross(e, now, p, crossing{to: t.To, reason: t.Reason, notes: gapNotes{alerted: t.Alerted, asked: t.Asked}})
 	return nil
 }
 

@@ -66,10 +66,10 @@ type askRow struct {
 
 // A gapRecord is the record of numbers that were skipped.
 type gapRecord struct {
-	key        *keyRow
-	epoch      uint64
-	from, to   uint64
-	gapRow     // as it was when it was skipped; only its opening if it was not open
+	key      *keyRow
+	epoch    uint64
+	from, to uint64
+	gapNotes
 	reason     Reason
 	arrived    uint64
 	resolution Resolution
@@ -128,14 +128,15 @@ func (k *keyRow) buffered() (n uint64) {
 
 // changed brings all that follows from the epochs of a key up to date: every step
 // ends with it.
-func (s *scopeRow) changed(k *keyRow, now int64, p *Params) {
+func (m *Memory) changed(k *keyRow, now int64, p *Params) {
+	s := k.scope
 	for k.active < len(k.epochs)-1 && k.now().Cursor == k.now().Head {
-		k.now().Ended = true
+		m.endEpoch(k.now())
 		k.active++
 		k.now().ready = max(k.now().ready, now)
 	}
 	e := k.now()
-	e.watch(p)
+	e.watch(now, p)
 	at := int64(never)
 	if len(k.late) > 0 {
 		at = k.late[0].due
@@ -151,7 +152,7 @@ func (s *scopeRow) changed(k *keyRow, now int64, p *Params) {
 		at = max(at, k.freed, k.until)
 	}
 	s.schedule(k, at)
-	switch busy := e.Buffered > 0 || e.Parked > 0 || k.lateWaiting > 0 || len(k.epochs) > k.active+1; {
+	switch busy := e.Cursor < e.Head || k.lateWaiting > 0 || len(k.epochs) > k.active+1; {
 	case busy && k.busy < 0:
 		k.busy = len(s.busy)
 		s.busy = append(s.busy, k)
@@ -261,8 +262,8 @@ func (s *scopeRow) endLate(l *keptMessage, now int64) {
 }
 
 // record keeps the record of numbers that were skipped.
-func (m *Memory) record(e *epochRow, from, to uint64, reason Reason, gap gapRow) {
-	r := &gapRecord{key: e.key, epoch: e.Epoch, from: from, to: to, gapRow: gap, reason: reason}
+func (m *Memory) record(e *epochRow, from, to uint64, reason Reason, notes gapNotes) {
+	r := &gapRecord{key: e.key, epoch: e.Epoch, from: from, to: to, gapNotes: notes, reason: reason}
 	r.at = e.key.scope.records.PushBack(r)
 	i, _ := e.key.recordAt(e.Epoch, from)
 	e.key.records = slices.Insert(e.key.records, i, r)

@@ -178,3 +178,69 @@ func heapInUse() uint64 {
 	runtime.ReadMemStats(&s)
 	return s.HeapAlloc
 }
+
+// TestMemoryEndedEpochs shows that an epoch that has ended costs what the doc of
+// Memory says, whatever there was in its window.
+func TestMemoryEndedEpochs(t *testing.T) {
+	const epochs, numbers = 2000, 200
+	m, p := order.NewMemory(), memoryParams
+	before := heapInUse()
+	arrivals := make([]order.Arrival, numbers)
+	for epoch := uint64(1); epoch <= epochs; epoch++ {
+		for i := range arrivals {
+			arrivals[i] = numbered("k", uint64(i+1))
+			arrivals[i].Position.Epoch = epoch
+		}
+		pushed(t, m, p, arrivals...)
+		for range 4 {
+			if c := claimed(t, m, p); len(c) == 1 {
+				to := c[0].Run[len(c[0].Run)-1].Position.Number + 1
+				settled(t, m, p, order.Settlement{Kind: order.KindDeliver, Key: "k", Token: c[0].Token, Epoch: epoch, To: to},
+					order.Settlement{Kind: order.KindRelease, Key: "k", Token: c[0].Token})
+			}
+		}
+	}
+	perEpoch := (heapInUse() - before) / epochs
+	t.Logf("an epoch of %d numbers that has ended costs %d bytes", numbers, perEpoch)
+	if perEpoch > 600 {
+		t.Errorf("an epoch of %d numbers that has ended costs %d bytes, want at most 600", numbers, perEpoch)
+	}
+	account, err := m.Account(context.Background(), "s", "k")
+	if err != nil || len(account.Ledgers) != order.MaxEpochs+1 || account.Ledgers[1].Delivered != numbers {
+		t.Errorf("the account is %+v (%v)", account, err)
+	}
+	runtime.KeepAlive(m)
+}
+
+// TestMemoryForgetsTheWindowOfAnEpochThatHasEnded shows what becomes of a message
+// whose KeepBody has passed, and which is remembered for the window alone.
+func TestMemoryForgetsTheWindowOfAnEpochThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, m, p := context.Background(), order.NewMemory(), memoryParams
+		a := numbered("k", 1)
+		a.ID = "id"
+		pushed(t, m, p, a)
+		c := claimed(t, m, p)[0]
+		settled(t, m, p, order.Settlement{Kind: order.KindDeliver, Key: "k", Token: c.Token, Epoch: 1, To: 2},
+			order.Settlement{Kind: order.KindRelease, Key: "k", Token: c.Token})
+		time.Sleep(2 * p.KeepBody)
+		if n, err := m.Sweep(ctx, p, 10); err != nil || n != 0 {
+			t.Fatalf("Sweep forgot %d (%v) of what is within the window", n, err)
+		}
+		state := func() order.State {
+			found, err := m.Find(ctx, p, []order.Place{{ID: "id"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found[0].State
+		}
+		if s := state(); s != order.StateDelivered {
+			t.Fatalf("a message within the window is %v by its ID", s)
+		}
+		a.Position.Epoch, a.ID = 2, ""
+		pushed(t, m, p, a)
+		if s := state(); s != order.StateUnknown {
+			t.Fatalf("a message of an epoch that has ended is %v by its ID, long after KeepBody", s)
+		}
+	})
+}

@@ -65,7 +65,9 @@ const (
 	Late
 
 	// StaleEpoch: its epoch has ended, or its number is before the first of the
-	// epoch. It is not stored.
+	// epoch. It is not stored. A sender that once names an epoch too high makes all
+	// lower ones stale, the true one included, as soon as they have ended: then only
+	// a still higher epoch helps, or Buffer.Forget.
 	StaleEpoch
 
 	// Full: the key holds as many messages as it may. It is not stored: send it again
@@ -86,7 +88,7 @@ type State uint8
 // The states of a number. Those below the cursor come first.
 const (
 	StateUnknown   State = iota // no such key or epoch, or beyond the head
-	StateDelivered              // in order, or before the cursor came (Found.Unordered)
+	StateDelivered              // in order, or outside of the buffer before the cursor came
 	StateVoid                   // never used, or not known to have been
 	StateSkipped                // given up on
 	StateLate                   // it came after it had been skipped, or void
@@ -113,6 +115,7 @@ type Gap struct {
 	Epoch    uint64
 	From, To uint64        // To is not included
 	Age      time.Duration // since it opened
+	Since    time.Duration // open: since the cursor came to its first number
 	Open     bool
 	Old      bool // open, and a higher epoch of the key waits
 	Alerted  bool // somebody was told
@@ -173,10 +176,14 @@ type Account struct {
 	Ledgers  []Ledger // see [Store.Account]
 	Arrivals Arrivals
 
-	Oldest      time.Duration // age of the message to be delivered next: buffered or parked, with the lowest number
-	LateWaiting int           // late messages that are still to be handed over, parked ones included
-	Parked      bool          // the message at the cursor is parked
-	Claimed     bool          // a worker holds the key
+	// Oldest is the age of the message to be delivered next: the buffered or parked
+	// one with the lowest number in the active epoch or, if that has none, in the
+	// lowest epoch that waits and has one. Zero: nothing is buffered or parked.
+	Oldest time.Duration
+
+	LateWaiting int  // late messages that are still to be handed over, parked ones included
+	Parked      bool // the message at the cursor is parked
+	Claimed     bool // a worker holds the key
 }
 
 // Totals count over all keys of a scope.

@@ -153,9 +153,9 @@ type Options struct {
 	// Voids returns the numbers in [from, to) of a key that were never used, as the
 	// generator of the numbers knows them. It is asked for each gap shortly after it
 	// opened, and again while it is open. A certain void is crossed at once. One that
-	// is orphaned may still be on its way, and is crossed when the gap was open, and
-	// no message next to it arrived, for OrphanWait. Zero OrphanWait means 10
-	// seconds. Ranges may be larger than what was asked.
+	// is orphaned may still be on its way, and is crossed when the key has stood at the
+	// gap, and no later message of the range arrived, for OrphanWait. Zero OrphanWait
+	// means 10 seconds. Ranges may be larger than what was asked.
 	Voids      func(ctx context.Context, key string, epoch, from, to uint64) ([]Void, error)
 	OrphanWait time.Duration
 
@@ -164,10 +164,12 @@ type Options struct {
 	OldEpoch EpochPolicy
 
 	// OnLate is handed messages whose number had been skipped or was void, out of
-	// order, one at a time per key, after what is in order. It is tried again and
-	// parks like a handler, but such a message holds up nothing. Messages are handed
-	// to it at least once, whatever the mode. Nil: late messages are counted and not
-	// stored.
+	// order, one at a time per key. It is tried again and parks like a handler, and
+	// while it waits for its next attempt, or for a person, it holds up nothing. While
+	// it is handed over, its key waits: for RunOptions.Timeout at most, or
+	// StoreTimeout if that is zero, when the context ends. Between two late messages
+	// what is in order has its turn. Messages are handed to it at least once, whatever
+	// the mode. Nil: late messages are counted and not stored.
 	OnLate func(ctx context.Context, m Message) error
 
 	// KeepBody is how long a message with an ID is remembered after it ended, with
@@ -192,8 +194,16 @@ type Options struct {
 	// time. Those it returns nil for (or all, if it returns nil) are answered
 	// Unordered and remembered in this process, up to 100,000; more are counted in
 	// Stats.Forgotten, and each will be a gap. When the store answers again they are
-	// reported to it before anything else is pushed: their numbers then count as
-	// delivered. A process that dies before has not reported them; they are gaps, too.
+	// reported to it before anything else of that key is pushed: their numbers then
+	// count as delivered. A process that dies before has not reported them; they are
+	// gaps, too.
+	//
+	// A store of which only a part does not answer is asked for the keys of that part
+	// as well: which keys those are shows only when they are pushed. If it refuses,
+	// that costs nothing; if it hangs, all pushes of this buffer wait up to
+	// UnavailableAfter for each key that was not handed over before, and once in a
+	// second for those that were.
+	//
 	// An error is the message's answer. The context does not end, and all pushes wait
 	// for the function, so bound what it does. It must not call Push of this buffer.
 	OnUnavailable func(ctx context.Context, ms []Message) []error
@@ -231,7 +241,10 @@ const (
 	// deadlines, and under Stop they wait for a person, and the new epoch with them.
 	Drain EpochPolicy = iota
 	// Abandon skips what was not delivered, with a record, and goes on with the new
-	// epoch at once.
+	// epoch at once. What a worker has in hand at that moment is skipped as well: its
+	// handler may still have its effect, or have had it, but the record stays, and it
+	// does not count as delivered. In RunTx its transaction is rolled back. To know
+	// of it, a worker looks up one message after each record.
 	Abandon
 	// Keep delivers nothing of the new epoch before the old one has come to its end.
 	// Its gaps do not time out: only what arrives, or a person, ends them.

@@ -16,6 +16,11 @@ import (
 // Full should be sent again later. Conflict, StaleEpoch and TooFar are not stored
 // and will not be: acknowledge them once you have looked at what the sender does.
 //
+// A higher epoch begins when its first message is pushed, and nothing takes it back:
+// one that is wrong and too high makes all lower ones stale once they have ended, at
+// once under Abandon. Only a still higher epoch helps then, or [Buffer.Forget]. So
+// take epochs from where nobody can make them up.
+//
 // The error is nil only if every message has its answer. [ErrInvalid] is returned
 // for a bad message before anything is stored, then there are no answers; the
 // context's error when ctx ended first; and [ErrUnavailable] when the store gave no

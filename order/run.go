@@ -48,7 +48,8 @@ type RunOptions struct {
 	Grace time.Duration
 
 	// Timeout ends the context of a handler that takes longer for one message. Zero
-	// means that nothing does, but the loss of the lease.
+	// means that nothing does, but the loss of the lease; for Options.OnLate it means
+	// Options.StoreTimeout.
 	Timeout time.Duration
 
 	// pace says for how long a key may not deliver; zero: the message, its next, may

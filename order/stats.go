@@ -50,7 +50,8 @@ type Hooks struct {
 type Stats struct {
 	// Messages pushed, by answer.
 	Buffered, Duplicate, Conflict, Late, StaleEpoch, Full, TooFar, Unordered uint64
-	// Delivered are messages whose delivery is recorded, LateDelivered late ones.
+	// Delivered are messages whose delivery is recorded, LateDelivered late ones. Those
+	// of an epoch that was abandoned meanwhile are not among them.
 	Delivered, LateDelivered uint64
 	// Failed are handler runs that failed, Panics those of them that panicked. Lost
 	// are those of Failed whose message is not tried again, in AtMostOnce.
@@ -59,8 +60,8 @@ type Stats struct {
 	// Dropped are what a person decided.
 	Retried, Parked, LateParked, Resumed, Dropped uint64
 	// Gaps: Opened, Alerted and Asked as in Hooks; Skipped are gaps, and
-	// SkippedNumbers numbers, given up after their time; Voided are ranges that were
-	// crossed, Resolved what a person decided.
+	// SkippedNumbers numbers (void ones not included), given up after their time;
+	// Voided are void ranges that were noted, Resolved what a person decided.
 	GapsOpened, GapsAlerted, GapsAsked, GapsSkipped, SkippedNumbers, Voided, GapsResolved uint64
 	// Stale counts settlements that came too late, LeasesLost keys whose handlers
 	// were cancelled, Errors steps that the store gave no answer to, Callbacks
@@ -165,9 +166,9 @@ func (b *Buffer) settled(ctx context.Context, s Settlement, err error) {
 	switch {
 	case err == nil:
 		b.counts.settled[min(s.Kind, KindForget)].Add(1)
-		if s.Kind == KindSkip {
-			b.skipped(ctx, s)
-		}
+	case s.Kind == KindSkip && errors.Is(err, ErrStale):
+		b.counts.stale.Add(1)
+		b.warn(ctx, "a gap was not skipped, because something of it arrived or its key was lost", "key", short(s.Key), "epoch", s.Epoch, "from", s.From, "to", s.To)
 	case errors.Is(err, ErrStale):
 		b.counts.stale.Add(1)
 		b.warn(ctx, "a worker had lost its key; what it did may be done again", "step", s.Kind.String(), "key", short(s.Key))
@@ -180,8 +181,16 @@ func (b *Buffer) settled(ctx context.Context, s Settlement, err error) {
 	}
 }
 
-func (b *Buffer) skipped(ctx context.Context, s Settlement) {
-	b.counts.skipped.Add(s.To - s.From)
+// skipped counts a gap that was given up, and its numbers but for the voids that
+// were settled before, which are in ascending order.
+func (b *Buffer) skipped(ctx context.Context, s Settlement, before []Settlement) {
+	numbers, at := s.To-s.From, s.From
+	for _, v := range before {
+		if from, to := max(v.From, at), min(v.To, s.To); v.Kind == KindVoid && from < to {
+			numbers, at = numbers-(to-from), to
+		}
+	}
+	b.counts.skipped.Add(numbers)
 	b.warn(ctx, "numbers did not come in time and are skipped; a person resolves the record", "key", short(s.Key), "epoch", s.Epoch, "from", s.From, "to", s.To)
 	if h := b.opts.Hooks; h != nil && h.GapSkipped != nil {
 		h.GapSkipped(ctx, s.Key, s.Epoch, s.From, s.To)

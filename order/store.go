@@ -77,7 +77,9 @@ type Store interface {
 	//     leaves the range and counts as late from then on, and the gap record it
 	//     belongs to, if there is one, counts it in Arrived. If p.Late is set the
 	//     message is stored as waiting to be handed over late, and the key is due;
-	//     otherwise only its digest is kept, as of a delivered one.
+	//     otherwise only its digest is kept, as of a delivered one. But if p.Late is
+	//     set and p.MaxBuffered late messages of the key are waiting already, parked
+	//     ones included: Full, and nothing changes.
 	//  6. Its number is below the cursor and its digest is remembered: Duplicate if the
 	//     digests are equal, Conflict if not. Nothing changes.
 	//  7. Its number is below the cursor: Duplicate, with Answer.Unverified.
@@ -95,11 +97,11 @@ type Store interface {
 	// key that has it, or not at all.
 	//
 	// A message stays remembered, with its digest, while its number is less than
-	// p.Window below the cursor; with an ID also until p.KeepBody after it ended, with
-	// its payload. It is forgotten by Sweep or earlier, once neither holds. The
-	// payload of a message without an ID may be dropped as soon as the message has
-	// ended. The IDs of a scope are one name space: of several messages with one ID,
-	// the first that is remembered keeps it.
+	// p.Window below the cursor of an epoch that has not ended; with an ID also until
+	// p.KeepBody after it ended, with its payload. It is forgotten by Sweep or
+	// earlier, once neither holds. The payload of a message without an ID may be
+	// dropped as soon as the message has ended. The IDs of a scope are one name
+	// space: of several messages with one ID, the first that is remembered keeps it.
 	Push(ctx context.Context, p Params, arrivals []Arrival) ([]Answer, error)
 
 	// Claim takes keys for one worker, at most a.Keys, in the order in which they
@@ -108,13 +110,14 @@ type Store interface {
 	//   - a late message waits and its delay has passed, or
 	//   - the message at the cursor of the active epoch is buffered (not parked), and
 	//     the delay of its last retry has passed, or
-	//   - the number at the cursor of the active epoch is missing, a higher one is
-	//     buffered or parked, and the gap's next look has come: p.GapLook after the gap
-	//     opened, and later what KindWait says.
+	//   - the number at the cursor of the active epoch is missing, the gap there is
+	//     open, and its next look has come: p.GapLook after it opened, and later what
+	//     KindWait says.
 	//
 	// The key then has a new token, max(previous + 1, the store's time in
 	// microseconds), and a lease of a.Lease. The claim carries all that is due: late
-	// messages, at most a.Messages, and either the run or the gap.
+	// messages, at most a.Messages and, unless it is zero, a.Late; and either the run
+	// or the gap.
 	//
 	// The run is the unbroken row of buffered messages from the cursor on, at most
 	// a.Messages, ending after the message that brings their payloads to a.Bytes. The
@@ -123,11 +126,21 @@ type Store interface {
 	// cursor; and a run ends before a message that was begun before. Attempt is how
 	// often the message was begun, this time included.
 	//
-	// The gap is the range of numbers from the cursor to below the lowest buffered or
-	// parked one. It opened when the cursor came to stand at its first number with a
-	// higher one buffered; it is then as old as the message next above it. Numbers of
-	// it that arrive, or turn out to be void, shorten it and do not change its age,
-	// nor what KindWait noted, as long as the cursor stays. It survives a restart.
+	// A gap is open while the number at the cursor of the active epoch is missing, and
+	// a higher one of the epoch is buffered, parked or unordered, or a higher epoch of
+	// the key waits and the cursor is below the head. It is the range of numbers from
+	// the cursor to below the lowest number that is buffered, parked or unordered, or
+	// to below the head if there is none. It is as old as the message of that number,
+	// if there is one; otherwise its age counts from when it opened. Since counts from
+	// when the cursor came to stand at its first number, or it opened if that was
+	// later.
+	//
+	// Numbers of a gap that arrive, or turn out to be void, shorten it. It stays the
+	// same gap while its first number is missing. What is left when the cursor moves
+	// within it, also after it has stood at an arrived number for a while, is still
+	// the same gap if the number behind it is the same. The age of a gap that stays
+	// the same does not change, nor what KindWait noted, nor the next look. All this
+	// survives a restart.
 	//
 	// When the nonce is that of an earlier claim, and keys taken by it are still
 	// claimed under a running lease, the answer is those keys as they are now, and
@@ -151,7 +164,9 @@ type Store interface {
 	//   - KindVoid makes the missing numbers of [From, To) at or above the cursor, and
 	//     below the head, void; numbers in it that are not missing stay what they are.
 	//   - KindSkip moves the cursor to To: the missing numbers below To are skipped, and
-	//     a gap record is kept for each unbroken range of them (Settlement.Reason).
+	//     a gap record is kept for each unbroken range of them (Settlement.Reason). The
+	//     first, if it begins where the gap does, keeps the gap's age, and the Alerted
+	//     and Asked of the settlement or those that were noted, whichever is more.
 	//     None below To is buffered or parked.
 	//   - KindLate ends a late message: it was handed over. Its number is From.
 	//   - KindLateRetry keeps the error of a late message, whose number is From, and
@@ -209,7 +224,9 @@ type Store interface {
 	// with an ID is looked up by it, one without by its key and position. The state
 	// of a number below the cursor is exact within p.Window, and for ever for void
 	// and skipped ones; of others it is StateSettled. A number of an epoch that has
-	// ended is found as below its cursor. Message is filled while it is remembered.
+	// ended is found as below its cursor; a store may forget the window of an epoch
+	// when it ends, and answers StateSettled within it from then on. Message is
+	// filled while it is remembered.
 	Find(ctx context.Context, p Params, places []Place) ([]Found, error)
 
 	// Gaps returns at most q.N gaps, those that are open and the records of those
@@ -263,6 +280,7 @@ type Ask struct {
 	Nonce    [16]byte
 	Keys     int
 	Messages int // of a key
+	Late     int // late ones of a key; zero: as many as Messages
 	Bytes    int // payload of a key; one message in any case
 	Lease    time.Duration
 }

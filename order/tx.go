@@ -44,12 +44,12 @@ type TxRun struct {
 // within RunOptions.Timeout, and returns its error. A panic of fn is an error. When
 // fn ends the goroutine, so does Do, and the transaction has to be rolled back.
 func (t *TxRun) Do(i int, fn func(ctx context.Context) error) error {
-	return t.run.call(&t.Messages[i], func(ctx context.Context, _ Message) error { return fn(ctx) })
+	return t.run.call(&t.Messages[i], func(ctx context.Context, _ Message) error { return fn(ctx) }, t.run.w.opts.Timeout)
 }
 
 // Settle records within the transaction that s is bound to that the first n of
 // Messages are delivered. An error means that the transaction has to be rolled
-// back: [ErrStale] if the key is no longer this worker's.
+// back: [ErrStale] if the key is no longer this worker's, or its epoch was abandoned.
 func (t *TxRun) Settle(ctx context.Context, s Store, n int) error {
 	if n < 1 || n > len(t.Messages) || isNil(s) {
 		return invalid("settlement of %d of %d messages, or on a nil store", n, len(t.Messages))
@@ -67,7 +67,14 @@ func (t *TxRun) Settle(ctx context.Context, s Store, n int) error {
 	for _, e := range errs {
 		err = orErr(err, e)
 	}
+	gone := false
+	if err == nil {
+		gone, err = r.abandoned(s, t.Messages[n-1].Position)
+	}
 	switch {
+	case gone:
+		r.gone = true
+		return fmt.Errorf("order: settle %d messages of key %s: their epoch was abandoned: %w; roll back", n, short(batch[0].Key), ErrStale)
 	case err == nil:
 		t.settled, t.released = n, release
 		return nil
@@ -82,6 +89,7 @@ func (t *TxRun) Settle(ctx context.Context, s Store, n int) error {
 // after another, as deliver does.
 func (r *run) deliverTx() {
 	var t *TxRun
+	var aged time.Duration // what was added to the ages
 	defer func() {
 		if t != nil { // the handler ends the goroutine
 			r.committed(t, 0, errExited)
@@ -102,9 +110,11 @@ func (r *run) deliverTx() {
 		if n == 0 {
 			return
 		}
-		for i, since := 0, time.Since(r.begun); i < n; i++ {
-			rest[i].Age += since
+		since := time.Since(r.begun)
+		for i := range rest {
+			rest[i].Age += since - aged
 		}
+		aged = since
 		t = &TxRun{Messages: rest[:n:n], run: r, last: n == len(rest) && r.lates == len(r.claim.Late)}
 		delivered, err := r.callTx(t)
 		tx := t
@@ -155,13 +165,16 @@ func (r *run) committed(t *TxRun, delivered int, err error) bool {
 		}
 	}
 	r.next += delivered
-	r.recorded(nil)
+	r.count()
 	if t.released && delivered == t.settled {
 		r.given = true
 		return false
 	}
 	if err == nil {
 		return true
+	}
+	if r.gone {
+		return false // but the key is still ours, and is given back
 	}
 	if r.stale || errors.Is(err, ErrStale) {
 		r.stale = true
@@ -179,10 +192,7 @@ func (r *run) committed(t *TxRun, delivered int, err error) bool {
 func (r *run) wasDelivered(p Position) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r), r.w.buf.opts.StoreTimeout)
 	defer cancel()
-	found, err := r.w.buf.store.Find(ctx, r.w.buf.params(), []Place{{Key: r.claim.Key, Position: p}})
-	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("%d answers to one place", len(found))
-	}
+	found, err := r.w.buf.findIn(ctx, r.w.buf.store, []Place{{Key: r.claim.Key, Position: p}})
 	if err != nil {
 		return false, err
 	}

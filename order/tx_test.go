@@ -253,3 +253,63 @@ func TestTxHandlerThatLies(t *testing.T) {
 		})
 	}
 }
+
+// The age of a message is right also when it was behind others in a transaction
+// that was committed in part.
+func TestTxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := order.NewMemory()
+		b := newBuffer(t, mem, nil)
+		push(t, b, order.Buffered, msgs("a", 1, 2, 3, 4)...)
+		var ages []time.Duration
+		stop := startRun(t, func(ctx context.Context) error {
+			return b.RunTx(ctx, func(ctx context.Context, run *order.TxRun) (int, error) {
+				ages = append(ages, run.Messages[0].Age)
+				time.Sleep(time.Second)
+				if err := run.Settle(ctx, mem, 1); err != nil {
+					return 0, err
+				}
+				return 1, nil
+			}, nil)
+		})
+		later(10 * time.Second)
+		stop()
+		if want := []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}; !slices.Equal(ages, want) {
+			t.Errorf("ages %v, want %v", ages, want)
+		}
+	})
+}
+
+// A transaction whose epoch was abandoned meanwhile is rolled back, and the key goes
+// on at once.
+func TestTxOfAnAbandonedEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := order.NewMemory()
+		b := newBuffer(t, mem, &order.Options{OldEpoch: order.Abandon})
+		var got []order.Position
+		stop := startRun(t, func(ctx context.Context) error {
+			return b.RunTx(ctx, func(ctx context.Context, run *order.TxRun) (int, error) {
+				m := run.Messages[0]
+				if m.Position.Epoch == 1 {
+					time.Sleep(time.Second)
+				}
+				if err := run.Settle(ctx, mem, 1); err != nil {
+					wantErr(t, err, order.ErrStale)
+					return 0, err
+				}
+				got = append(got, m.Position)
+				return 1, nil
+			}, nil)
+		})
+		push(t, b, order.Buffered, msgs("a", 1, 2)...)
+		later(500 * time.Millisecond)
+		second := msg("a", 1)
+		second.Position.Epoch = 2
+		push(t, b, order.Buffered, second)
+		later(2 * time.Second) // less than the lease
+		stop()
+		if want := []order.Position{second.Position}; !slices.Equal(got, want) || b.Stats().Delivered != 1 {
+			t.Errorf("committed %v, want %v; %d counted", got, want, b.Stats().Delivered)
+		}
+	})
+}

@@ -29,6 +29,9 @@ const (
 
 	// probeEvery is the time between attempts to reach a store that is down.
 	probeEvery = time.Second
+
+	// reportAtOnce is how many batches are reported before a push has its turn.
+	reportAtOnce = 4
 )
 
 // pushOrHandOver stores arrivals, and hands over those that the store has no
@@ -167,7 +170,8 @@ func (b *Buffer) reportSoon() {
 }
 
 // report tells the store what was delivered without it, if it is time to try.
-// What it does not answer for is kept. The lock is held.
+// What it does not answer for is kept, and so is what is too much for one call: the
+// next one goes on. The lock is held.
 func (b *Buffer) report() {
 	o := &b.outage
 	if len(o.list) == 0 || time.Now().Before(o.next) {
@@ -175,14 +179,17 @@ func (b *Buffer) report() {
 	}
 	list := o.list
 	var kept []Settlement
-	for len(list) > 0 && len(kept) == 0 {
+	for range reportAtOnce {
+		if len(list) == 0 || len(kept) > 0 {
+			break
+		}
 		n := min(len(list), pushBatch)
 		kept = append(kept, b.reportBatch(list[:n])...)
 		list = list[n:]
 	}
 	o.list = append(kept, list...)
 	o.count.Store(int64(len(o.list)))
-	if o.next = (time.Time{}); len(o.list) > 0 {
+	if o.next = (time.Time{}); len(kept) > 0 {
 		o.next = time.Now().Add(probeEvery)
 	}
 	b.Wake()

@@ -235,3 +235,34 @@ func TestSettled(t *testing.T) {
 		}
 	})
 }
+
+// Much is to be reported: a push does not wait for all of it, and its key's order
+// is kept.
+func TestReportInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(order.NewMemory())
+		b := newBuffer(t, s, &order.Options{OnUnavailable: func(context.Context, []order.Message) []error { return nil }})
+		s.before = fail("push")
+		const n = 20_000
+		push(t, b, order.Unordered, msgs("a", numbers(1, n+1)...)...)
+		s.before = func(step) error { // a store that takes its time
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		time.Sleep(time.Second)
+		begin := time.Now()
+		push(t, b, order.Buffered, msg("b", 1))
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("a push waited %v for the report of others", took)
+		}
+		push(t, b, order.Unordered, msg("a", n+1))
+		for range n / 1000 {
+			push(t, b, order.Buffered, msg("c", 1+b.Stats().Buffered))
+		}
+		if st := b.Stats(); st.Unreported != 0 || st.Reported != n+1 || st.Forgotten != 0 {
+			t.Errorf("stats %+v", st)
+		}
+		push(t, b, order.Buffered, msg("a", n+2))
+		wantCursor(t, b, "a", n+2, n+1)
+	})
+}

@@ -42,7 +42,7 @@ func (w *worker) work(ctx context.Context) error {
 func (w *worker) claim(ctx context.Context, n int) ([]Claim, time.Duration, error) {
 	w.buf.reportSoon()
 	if !w.unanswered {
-		w.ask = Ask{Nonce: newNonce(), Messages: w.opts.Batch, Bytes: claimBytes, Lease: w.opts.Lease}
+		w.ask = Ask{Nonce: newNonce(), Messages: w.opts.Batch, Late: 1, Bytes: claimBytes, Lease: w.opts.Lease}
 	}
 	w.ask.Keys = n
 	claimed, err := w.buf.store.Claim(ctx, w.buf.params(), w.ask)
@@ -86,9 +86,11 @@ type run struct {
 	next    int           // the message of claim.Run that is to be delivered
 	counted int           // those before it whose delivery is recorded
 	stale   bool          // the key is not ours, or it is not known: nothing more is settled
+	gone    bool          // the epoch was abandoned: nothing more of it is begun
 	refused bool          // a settlement was answered with ErrStale
 	given   bool          // the key was given back
 	verdict Settlement    // how it is given back; no kind: released
+	drop    []Settlement  // at most one, behind the verdict: see giveUp
 	lates   int           // late messages that were handed over or are done with
 }
 
@@ -133,7 +135,7 @@ func (w *worker) run(ctx context.Context, c Claim, draining <-chan struct{}, set
 }
 
 // stop says that nothing more may be begun.
-func (r *run) stop() bool { return r.stale || closed(r.draining) || r.Err() != nil }
+func (r *run) stop() bool { return r.stale || r.gone || closed(r.draining) || r.Err() != nil }
 
 func (r *run) settlement(k Kind) Settlement {
 	return Settlement{Kind: k, Key: r.claim.Key, Token: r.claim.Token, Epoch: r.claim.Epoch}
@@ -150,7 +152,7 @@ func (r *run) giveBack() (again time.Duration) {
 		r.verdict.Unbegun = r.next < len(r.claim.Run)
 	}
 	r.settling()
-	if r.flush(r.verdict) {
+	if r.flush(append([]Settlement{r.verdict}, r.drop...)...) {
 		return r.whenNext()
 	}
 	if r.verdict.Kind == KindRelease || !r.refused {
@@ -171,6 +173,8 @@ func (r *run) whenNext() time.Duration {
 		return 0
 	case r.verdict.Delay > 0:
 		return r.verdict.Delay
+	case len(r.drop) > 0:
+		return 0
 	case r.verdict.Kind == KindPark && !r.claim.More:
 		return work.Never
 	case r.claim.More || r.next < len(r.claim.Run) || r.claim.Gap != nil:
@@ -196,9 +200,16 @@ func (r *run) flush(last ...Settlement) bool {
 		if errs != nil {
 			err = errs[i]
 		}
-		r.w.buf.settled(r, s, err)
-		if s.Kind == KindDeliver {
+		if s.Kind != KindPark || len(r.drop) == 0 { // it does not stay parked
+			r.w.buf.settled(r, s, err)
+		}
+		switch {
+		case s.Kind == KindDeliver:
 			r.recorded(err)
+		case s.Kind == KindSkip && err == nil:
+			r.w.buf.skipped(r, s, batch[:i])
+		case s.Kind == KindSkip && errors.Is(err, ErrStale):
+			continue // the gap has changed; if the key is lost, the other answers say so
 		}
 		r.stale = r.stale || err != nil
 		r.refused = r.refused || errors.Is(err, ErrStale)
@@ -209,12 +220,46 @@ func (r *run) flush(last ...Settlement) bool {
 	return !r.stale
 }
 
-// recorded counts the messages before r.next, unless their record failed.
+// recorded counts the messages before r.next, unless their record failed or the
+// store has another one of them.
 func (r *run) recorded(err error) {
-	if err == nil {
-		r.w.buf.delivered(r, r.claim.Run[r.counted:r.next])
-		r.counted = r.next
+	if err != nil || r.counted == r.next {
+		return
 	}
+	if gone, _ := r.abandoned(r.w.buf.store, r.claim.Run[r.next-1].Position); gone {
+		r.gone, r.counted = true, r.next
+		return
+	}
+	r.count()
+}
+
+// count counts the messages before r.next as delivered.
+func (r *run) count() {
+	r.w.buf.delivered(r, r.claim.Run[r.counted:r.next])
+	r.counted = r.next
+}
+
+// abandoned says whether a message whose delivery the store has accepted is skipped
+// in truth, because a new epoch abandoned its own: the cursor had passed it, and so
+// the store took the delivery for one that was sent again.
+func (r *run) abandoned(s Store, p Position) (bool, error) {
+	b := r.w.buf
+	if b.opts.OldEpoch != Abandon {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r), b.opts.StoreTimeout)
+	defer cancel()
+	found, err := b.findIn(ctx, s, []Place{{Key: r.claim.Key, Position: p}})
+	if err != nil {
+		b.counts.errors.Add(1)
+		return false, err
+	}
+	if gone := found[0].State == StateSkipped || found[0].State == StateLate; !gone {
+		return false, nil
+	}
+	b.warn(r, "an epoch was abandoned while its messages were handed over; they are recorded as skipped",
+		"key", short(r.claim.Key), "epoch", p.Epoch, "number", p.Number)
+	return true, nil
 }
 
 // lost says whether the key is not this worker's any more. What is pending is

@@ -155,8 +155,9 @@ func TestOrderAndLanes(t *testing.T) {
 
 	got := collect(t)
 	require.Equal(t, 3.0, got["pawl.order.pushed{answer=buffered,scope=out}"])
-	require.Equal(t, 3.0, got["pawl.order.delivered{order=in_order,scope=out}"])
-	require.Equal(t, 3.0, got["pawl.order.wait{}"])
+	require.Equal(t, 2.0, got["pawl.order.delivered{order=in_order,scope=out}"])
+	require.Equal(t, 1.0, got["pawl.order.parked{event=dropped,scope=out}"])
+	require.Equal(t, 2.0, got["pawl.order.wait{}"])
 	require.Equal(t, 0.0, got["pawl.order.buffered{}"])
 	require.Equal(t, 3.0, got["pawl.lanes.enqueued{account=A}"])
 	require.Equal(t, 2.0, got["pawl.lanes.sent{account=A}"])

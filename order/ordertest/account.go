@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pawl-go/pawl/order"
 )
@@ -15,6 +16,7 @@ var accountCases = []testCase{
 	{name: "AccountListsLedgersInOrder", run: accountOrder},
 	{name: "AccountLimitsEndedEpochs", run: accountEnded},
 	{name: "OldestIsWhatIsDeliveredNext", run: accountOldest},
+	{name: "OldestOfAnEpochThatWaits", run: accountOldestWaiting},
 	{name: "FindAnswersInOrder", run: findOrder},
 	{name: "TotalsCountAllKeys", run: totalsCount},
 }
@@ -78,6 +80,28 @@ func accountOldest(e *env) {
 	if a, t := e.account("k"), e.totals(); a.Oldest != 0 || t.Oldest != 0 {
 		e.Fatalf("nothing waits, and Oldest is %v of the key, %v of all", a.Oldest, t.Oldest)
 	}
+}
+
+func accountOldestWaiting(e *env) {
+	wantOldest := func(want time.Duration) {
+		e.Helper()
+		a, t := e.account("k").Oldest, e.totals().Oldest
+		if a < want || t < a || e.virtual && (a != want || t != want) {
+			e.Fatalf("what is delivered next came %v ago, and Oldest is %v of the key, %v of all", want, a, t)
+		}
+	}
+	e.applied(unordered("k", 3)) // the active epoch has nothing that waits
+	e.answered(order.Buffered, at("k", 3, 1))
+	e.wait()
+	e.answered(order.Buffered, at("k", 2, 9))
+	e.wait()
+	wantOldest(2 * e.short) // of the lowest epoch that waits, although 3 waits longer
+	e.buffered("k", 2)
+	e.wait()
+	wantOldest(2 * e.short)
+	e.buffered("k", 1)
+	e.deliverAll("k", 1, 2)
+	wantOldest(4 * e.short)
 }
 
 func findOrder(e *env) {

@@ -324,7 +324,7 @@ var flaws = []flaw{
 		}
 	}},
 	{"differs from the model", "Once/RandomHistoriesAgreeWithTheModel", func(a *alteration) {
-		a.settle = eachSettlement(func(s *order.Settlement) { s.Lease = min(s.Lease, 30*time.Second) })
+		a.settle = eachSettlement(func(s *order.Settlement) { s.Delay = min(s.Delay, 30*time.Second) })
 	}},
 }
 

@@ -65,7 +65,7 @@ type history struct {
 func newHistory(e *env, seed uint64, scope string) *history {
 	h := &history{e: e, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0))}
 	p := e.p
-	p.Scope, p.Window, p.MaxBuffered, p.MaxAhead = scope, historyWindow, 8, historyAhead
+	p.Scope, p.Window, p.MaxBuffered, p.MaxAhead = scope, historyWindow, 2+h.rnd.IntN(7), historyAhead
 	p.Start = h.rnd.Uint64N(3)
 	p.Late = h.rnd.IntN(4) > 0
 	p.GapLook = h.delay()
@@ -202,6 +202,9 @@ func (h *history) claim() {
 	if h.e.virtual {
 		a.Lease = time.Duration(1+h.rnd.IntN(4))*20*time.Second + 5*time.Second
 	}
+	if h.rnd.IntN(4) == 0 {
+		a.Late = 1 + h.rnd.IntN(5)
+	}
 	for i := range a.Nonce { // from the history's numbers, so that it can be repeated
 		a.Nonce[i] = byte(h.rnd.Uint32())
 	}
@@ -212,7 +215,7 @@ func (h *history) claim() {
 		a = h.asks[len(h.asks)-1-h.rnd.IntN(min(len(h.asks), 3))] // a late copy
 	}
 	h.asks = append(h.asks, a)
-	h.note("claim %x of %d keys, %d messages, %d bytes for %v", a.Nonce[:4], a.Keys, a.Messages, a.Bytes, a.Lease)
+	h.note("claim %x of %d keys, %d messages, %d late, %d bytes for %v", a.Nonce[:4], a.Keys, a.Messages, a.Late, a.Bytes, a.Lease)
 	got, err := h.e.store.Claim(context.Background(), h.m.p, a)
 	if err != nil {
 		h.fail("%v", err)

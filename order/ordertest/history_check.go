@@ -35,10 +35,12 @@ func (h *history) checkClaim(k *modelKey, a order.Ask, c *order.Claim) {
 		h.fail("the claim of %q has the gap %+v, want one: %t", c.Key, c.Gap, open)
 	}
 	if c.Gap != nil {
-		h.checkGap(*c.Gap, h.openGap(k), h.m.now-e.opened)
+		h.checkGap(*c.Gap, h.openGap(k), e.opened)
+		h.checkSince(*c.Gap, e)
 	}
-	if len(c.Late) != min(len(due), a.Messages) {
-		h.fail("the claim of %q has %d late messages, want %d", c.Key, len(c.Late), min(len(due), a.Messages))
+	most := mostLate(a)
+	if len(c.Late) != min(len(due), most) {
+		h.fail("the claim of %q has %d late messages, want %d", c.Key, len(c.Late), min(len(due), most))
 	}
 	for _, msg := range c.Late {
 		x := k.epoch(msg.Position.Epoch).numbers[msg.Position.Number]
@@ -49,10 +51,10 @@ func (h *history) checkClaim(k *modelKey, a order.Ask, c *order.Claim) {
 		h.checkMessage(msg, x)
 	}
 	next := e.cursor + uint64(len(k.run))
-	if cut := len(k.run) > 0 && e.state(next) == order.StateBuffered; (cut || len(due) > a.Messages) && !c.More {
+	if cut := len(k.run) > 0 && e.state(next) == order.StateBuffered; (cut || len(due) > most) && !c.More {
 		h.fail("the claim of %q has no more, although there is", c.Key)
 	}
-	if k.buffered() == uint64(len(k.run)) && len(due) <= a.Messages && c.More {
+	if k.buffered() == uint64(len(k.run)) && len(due) <= most && c.More {
 		h.fail("the claim of %q has more, although it carries all", c.Key)
 	}
 }
@@ -83,13 +85,21 @@ func (h *history) openGap(k *modelKey) order.Gap {
 	}
 }
 
-// checkGap compares a gap without its age, and that where the clock is virtual.
-func (h *history) checkGap(got, want order.Gap, age time.Duration) {
-	if want.Age = age; !h.e.virtual {
+// checkGap compares a gap without its times, and its age where the clock is virtual.
+func (h *history) checkGap(got, want order.Gap, opened time.Duration) {
+	if want.Age = h.m.now - opened; !h.e.virtual {
 		want.Age = got.Age
 	}
-	if got != want {
+	if want.Since = got.Since; got != want {
 		h.fail("the gap is %+v, want %+v", got, want)
+	}
+}
+
+// checkSince checks since when the cursor stands at an open gap. Whether a person
+// who says that it is sent again sets it is left open.
+func (h *history) checkSince(got order.Gap, e *modelEpoch) {
+	if since, resent := h.m.now-e.since, h.m.now-e.resent; h.e.virtual && got.Since != since && got.Since != resent {
+		h.fail("the cursor stands at the gap %+v since %v, want %v", got, got.Since, since)
 	}
 }
 
@@ -114,7 +124,7 @@ func (h *history) checkAccount(key string) {
 		want.Arrivals, want.LateWaiting, want.Claimed = k.arrivals, len(k.lateWaiting()), k.until > h.m.now
 		e := k.active()
 		want.Parked = e.state(e.cursor) == order.StateParked
-		if x := e.lowestHeld(); x != nil {
+		if x := k.next(); x != nil {
 			want.Oldest = h.m.now - x.pushed
 		}
 	}

@@ -29,7 +29,9 @@ func (h *history) settle() {
 	case n < 8 && len(c.Run) > 0:
 		add(deliver(c, c.Run[h.rnd.IntN(len(c.Run))].Position.Number+1))
 	case n < 8 && c.Gap != nil:
-		add(skip(c, c.Gap.To))
+		s := skip(c, c.Gap.To)
+		s.Alerted, s.Asked = h.rnd.IntN(2) == 0, h.rnd.IntN(3)
+		add(s)
 	case n < 10:
 		add(deliver(c, near()))
 	case n < 11:
@@ -93,7 +95,7 @@ func (h *history) person() {
 	case n < 6:
 		s.Kind, s.From = order.KindDrop, h.parkedOr(k, from)
 	case n < 11:
-		s = resolve(key, cursor, cursor+h.rnd.Uint64N(8), order.Resolution(1+h.rnd.IntN(3)))
+		s = resolve(key, cursor, cursor+1+h.rnd.Uint64N(7), order.Resolution(1+h.rnd.IntN(3)))
 		s.Epoch = epoch
 		if k != nil && len(k.records) > 0 && h.rnd.IntN(2) == 0 {
 			r := k.records[h.rnd.IntN(len(k.records))]
@@ -103,6 +105,13 @@ func (h *history) person() {
 		s.Kind = order.KindUnordered
 		if h.rnd.IntN(10) == 0 {
 			s.Epoch++
+		}
+		if k != nil && k.epoch(s.Epoch) != nil {
+			// Whether what is left of a message with an ID is the message of its number,
+			// when a gap opens below it, is left open.
+			if x := k.epoch(s.Epoch).numbers[from]; x != nil && x.state == order.StateBuffered && x.arrival.ID != "" && from > cursor {
+				s.From = cursor
+			}
 		}
 	default:
 		s.Kind = order.KindForget
@@ -177,7 +186,7 @@ func (h *history) compare() {
 				want.Unresolved++
 			}
 		}
-		if x := e.lowestHeld(); x != nil {
+		if x := k.next(); x != nil {
 			want.Oldest = max(want.Oldest, h.m.now-x.pushed)
 		}
 	}
@@ -213,7 +222,7 @@ func (h *history) checkFound(e *modelEpoch, f order.Found) {
 	n := f.Position.Number
 	want := e.state(n)
 	if f.State != want {
-		beyond := n < e.cursor && e.cursor-n >= historyWindow && (want == order.StateDelivered || want == order.StateLate)
+		beyond := n < e.cursor && (e.ended || e.cursor-n >= historyWindow) && (want == order.StateDelivered || want == order.StateLate)
 		if !beyond || f.State != order.StateSettled {
 			h.fail("%s %v is found as %s, want %s", f.Key, f.Position, stateName(f.State), stateName(want))
 		}
@@ -250,7 +259,12 @@ func (h *history) compareGaps() {
 		if g.Arrived > w.Arrived && g.Arrived <= w.Arrived+w.outside {
 			w.Arrived = g.Arrived
 		}
-		h.checkGap(g, w.Gap, h.m.now-w.opened)
+		h.checkGap(g, w.Gap, w.opened)
+		if g.Open {
+			h.checkSince(g, h.m.keys[g.Key].active())
+		} else if g.Since != 0 {
+			h.fail("the record %+v has a time since", g)
+		}
 	}
 }
 

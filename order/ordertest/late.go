@@ -24,9 +24,11 @@ var lateCases = []testCase{
 	{name: "LateAttemptsAreCounted", run: lateAttempts},
 	{name: "LateOfAnEpochThatHasEnded", run: lateOldEpoch},
 	{name: "LateAtMostMessages", run: lateLimit},
+	{name: "LateAtMostWhatIsAskedFor", run: lateAsked},
 	{name: "LateFarBelowTheWindow", run: lateFar},
 	{name: "LateOfWhatIsNotLateIsStale", run: lateNot},
 	{name: "LateFound", run: lateFound},
+	{name: "LateMessagesAreBounded", run: lateBounded},
 }
 
 // skipped makes a key whose numbers below n were skipped, and whose message n is
@@ -290,6 +292,29 @@ func lateLimit(e *env) {
 	}
 }
 
+func lateAsked(e *env) {
+	e.skipped("k", 4)
+	for n := uint64(1); n <= 3; n++ {
+		e.answered(order.Late, at("k", 1, n))
+	}
+	e.buffered("k", 5, 6)
+	seen := map[uint64]bool{}
+	for i := range 3 {
+		a := newAsk()
+		a.Late = 1
+		c := e.claimAs("k", a)
+		e.wantRun(c, 5, 6)
+		if len(c.Late) != 1 || c.Late[0].Attempt != 1 || c.More != (i < 2) {
+			e.Fatalf("a claim of one late message brought %d, more %t, after %d of 3: %+v", len(c.Late), c.More, i, c.Late)
+		}
+		seen[c.Late[0].Position.Number] = true
+		e.applied(late(order.KindLate, c, c.Late[0].Position.Number), unbegun(c))
+	}
+	if len(seen) != 3 {
+		e.Fatalf("the late messages were %v", seen)
+	}
+}
+
 func lateFar(e *env) {
 	e.skipped("k", 3)
 	e.fill("k", 4, 10*window)
@@ -337,4 +362,40 @@ func lateFound(e *env) {
 	if got := fmt.Sprint(stateName(e.find("k", 1, 1).State), stateName(e.find("k", 1, 3).State)); got != "skippedskipped" {
 		e.Fatalf("the neighbours of a late number are %s", got)
 	}
+}
+
+func lateBounded(e *env) {
+	e.skipped("k", 6)
+	e.skipped("other", 3)
+	e.p.MaxBuffered = 2
+	e.answered(order.Late, at("k", 1, 1))
+	e.answered(order.Late, at("k", 1, 3))
+	want := order.Ledger{Epoch: 1, Cursor: 7, Head: 7, Delivered: 1, Skipped: 3, Late: 2}
+	full := func() {
+		e.Helper()
+		e.answered(order.Full, at("k", 1, 2))
+		e.wantLedger("k", want)
+		e.wantState("k", order.StateSkipped, 2)
+	}
+	full()
+	e.answered(order.Duplicate, at("k", 1, 3)) // known already
+	e.answered(order.Late, at("other", 1, 1))  // each key has its own
+	e.buffered("k", 7)                         // what waits in order is another count
+	if a, g := e.account("k"), e.wantGap("k", 1, 6, false); a.LateWaiting != 2 || g.Arrived != 2 {
+		e.Fatalf("%d late messages wait, and the record counts %d; want 2", a.LateWaiting, g.Arrived)
+	}
+	e.answered(order.Duplicate, at("other", 1, 1))
+	want.Head, want.Buffered = 8, 1
+	for _, c := range e.claims() {
+		if c.Key == "k" {
+			e.applied(late(order.KindLatePark, c, 1), release(c))
+		}
+	}
+	full() // parked ones count
+	e.applied(person(order.KindResume, "k", 1))
+	c := e.claim("k")
+	e.applied(late(order.KindLate, c, 1))
+	e.answered(order.Late, at("k", 1, 2))
+	e.p.Late = false // then none is stored, and there is no limit
+	e.answered(order.Late, at("k", 1, 4))
 }

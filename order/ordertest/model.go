@@ -41,8 +41,11 @@ type modelEpoch struct {
 	numbers                   map[uint64]*modelNumber // those that are not missing
 
 	ready        time.Duration // when the message at the cursor can be begun
-	gap          bool
-	opened, look time.Duration
+	gap          bool          // one is open; what follows is of it, or of the last one
+	above        uint64        // the number behind it
+	opened, look time.Duration // its age counts from opened
+	since        time.Duration // when the cursor came to its first number, or it opened
+	resent       time.Duration // the same, or when a person said later that it is sent again
 	alerted      bool
 	asked        int
 }
@@ -208,30 +211,45 @@ func (m *model) settleDown(k *modelKey) {
 		}
 	}
 	e := k.active()
-	above := e.lowestHeld()
-	switch {
-	case e.state(e.cursor) != order.StateMissing || above == nil:
+	above := e.gapEnd()
+	if e.state(e.cursor) != order.StateMissing || above == e.head && e == k.epochs[len(k.epochs)-1] {
 		e.gap = false
-	case !e.gap:
-		e.gap, e.alerted, e.asked = true, false, 0
-		e.opened = above.pushed
-		e.look = e.opened + m.p.GapLook
+		return
 	}
+	if !e.gap {
+		e.gap, e.since, e.resent = true, m.now, m.now
+		if e.above != above {
+			e.opened, e.alerted, e.asked = m.now, false, 0
+			if x := e.numbers[above]; x != nil && x.state != order.StateUnordered {
+				e.opened = x.pushed
+			}
+			e.look = e.opened + m.p.GapLook
+		}
+	}
+	e.above = above
 }
 
-func (e *modelEpoch) lowestHeld() *modelNumber {
-	if n := e.gapEnd(); n < e.head {
-		return e.numbers[n]
+// gapEnd is the lowest number above the cursor that is known to exist.
+func (e *modelEpoch) gapEnd() uint64 {
+	for n := e.cursor; n < e.head; n++ {
+		switch e.state(n) {
+		case order.StateBuffered, order.StateParked, order.StateUnordered:
+			return n
+		}
+	}
+	return e.head
+}
+
+// next is the message that is to be delivered next.
+func (k *modelKey) next() *modelNumber {
+	for _, e := range k.epochs {
+		for n := e.cursor; n < e.head; n++ {
+			if s := e.state(n); s == order.StateBuffered || s == order.StateParked {
+				return e.numbers[n]
+			}
+		}
 	}
 	return nil
-}
-
-func (e *modelEpoch) gapEnd() uint64 {
-	n := e.cursor
-	for n < e.head && e.state(n) != order.StateBuffered && e.state(n) != order.StateParked {
-		n++
-	}
-	return n
 }
 
 // push answers an arrival. With unsure set, the answer may also be the other of
@@ -269,6 +287,8 @@ func (m *model) place(p order.Params, a order.Arrival, at order.Position) (state
 	stored.Position, stored.Assign = at, false
 	x := e.numbers[n]
 	switch s := e.state(n); {
+	case n < e.cursor && (s == order.StateSkipped || s == order.StateVoid) && p.Late && len(k.lateWaiting()) >= p.MaxBuffered:
+		return order.Full, false, false
 	case n < e.cursor && (s == order.StateSkipped || s == order.StateVoid):
 		m.becomesLate(k, e, n, true)
 		x = e.numbers[n]

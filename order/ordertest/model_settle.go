@@ -74,7 +74,13 @@ func (m *model) work(k *modelKey, s order.Settlement) error {
 				return order.ErrStale
 			}
 		}
+		from := e.cursor
 		m.moveTo(k, e, s.To, false, s.Reason)
+		for _, r := range k.records {
+			if s.Kind == order.KindSkip && r.Epoch == e.epoch && r.From == from {
+				r.Alerted, r.Asked = r.Alerted || s.Alerted, max(r.Asked, s.Asked)
+			}
+		}
 		return nil
 	case order.KindVoid:
 		if !past {
@@ -158,7 +164,7 @@ func (m *model) settleLate(k *modelKey, e *modelEpoch, s order.Settlement) error
 	case state == order.StateLate && x.waits:
 	case state == order.StateLate:
 		return nil
-	case s.From < e.cursor && state == order.StateDelivered && e.cursor-s.From >= uint64(m.p.Window):
+	case s.From < e.cursor && state == order.StateDelivered && (e.ended || e.cursor-s.From >= uint64(m.p.Window)):
 		return errOpen // whether it was late may be forgotten
 	default:
 		return order.ErrStale
@@ -226,6 +232,7 @@ func (m *model) resolve(k *modelKey, e *modelEpoch, s order.Settlement) error {
 		found = true
 		if s.Resolution == order.ResolutionResent {
 			e.opened, e.look, e.alerted, e.asked = m.now, m.now+m.p.GapLook, false, 0
+			e.resent = m.now
 		} else {
 			m.moveTo(k, e, min(s.To, e.gapEnd()), false, order.ReasonResolved)
 		}

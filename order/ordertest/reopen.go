@@ -10,6 +10,7 @@ import (
 var reopenCases = []testCase{
 	{name: "ReopenKeepsMessages", run: reopenMessages},
 	{name: "GapOpenAcrossARestart", run: reopenGap},
+	{name: "TheRestOfAGapAcrossARestart", run: reopenRest},
 	{name: "ReopenKeepsClaims", run: reopenClaims},
 	{name: "ReopenKeepsSettlements", run: reopenSettlements},
 	{name: "ReopenKeepsDelays", run: reopenDelays},
@@ -61,6 +62,22 @@ func reopenGap(e *env) {
 	if g := e.wantGap("k", 1, 3, true); !g.Alerted || g.Asked != 2 {
 		e.Fatalf("the gap is %+v after the store was opened again", g)
 	}
+}
+
+func reopenRest(e *env) {
+	e.notedGap("k", 4)
+	e.wait()
+	e.buffered("k", 1) // the gap closes
+	e.reopen()
+	e.deliverAll("k", 1) // and opens
+	e.wantNoted("k", 2, 4, 2*e.short)
+	e.reopen()
+	e.wait()
+	g := e.wantNoted("k", 2, 4, 4*e.short)
+	if g.Since < 2*e.short || e.virtual && g.Since != 2*e.short {
+		e.Fatalf("the cursor came to the gap %v ago, and the gap says %v", 2*e.short, g.Since)
+	}
+	e.nothing() // before the next look
 }
 
 func reopenClaims(e *env) {

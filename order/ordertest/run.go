@@ -94,7 +94,7 @@ type testCase struct {
 func allCases() []testCase {
 	var all []testCase
 	for _, cases := range [][]testCase{
-		pushCases, windowCases, idCases, epochCases, claimCases, runCases, gapCases, settleCases, fenceCases,
+		pushCases, windowCases, idCases, epochCases, claimCases, runCases, gapCases, restCases, settleCases, fenceCases,
 		lateCases, personCases, unorderedCases, accountCases, listCases, sweepCases, outageCases,
 		concurrentCases, reopenCases, modelCases,
 	} {
