@@ -1,14 +1,20 @@
 package seqgen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
-// closeAll closes sequences: what they have left is returned in a few batches.
+// closeAll closes sequences: what they have left is returned in a few batches. One
+// that the store gives no answer for stays open, unless the generator is closed. It
+// sorts seqs: those who close take the steps of many keys, and so must do it in one
+// order.
 func (c *core) closeAll(ctx context.Context, seqs []*Sequence) error {
 	var failed failures
+	slices.SortFunc(seqs, func(a, b *Sequence) int { return cmp.Compare(a.key, b.key) })
 	var closing []*Sequence
 	var steps []*step
 	for _, s := range seqs {
@@ -31,6 +37,11 @@ func (c *core) closeAll(ctx context.Context, seqs []*Sequence) error {
 		if final(err) {
 			s.dead.Store(true)
 			c.keys.remove(s)
+		} else {
+			s.mu.Lock()
+			s.closed = c.closed.Load()
+			s.mustReturn = true // before the next block is reserved
+			s.mu.Unlock()
 		}
 		failed.add(err)
 		s.end(steps[i], nil)
@@ -65,7 +76,7 @@ func (c *core) giveBackAll(ctx context.Context, seqs []*Sequence) []error {
 	for n, o := range c.settleAll(ctx, changes) {
 		s, change := seqs[of[n]], changes[n]
 		if !final(o.Err) {
-			errs[of[n]] = fmt.Errorf("%w: return the rest of %s: %w; it is returned when this is called again, or orphaned",
+			errs[of[n]] = fmt.Errorf("%w: return the rest of %s: %w; it is returned by the next call that needs the key or closes it, or orphaned",
 				ErrUnavailable, short(s.key), o.Err)
 			continue
 		}

@@ -75,6 +75,9 @@ func (e *RolledBackError) Unwrap() error { return ErrRolledBack }
 
 // final says that sending a step again would not change its answer.
 func final(err error) bool {
+	if errors.Is(err, errUnasked) { // whatever the witness returned
+		return false
+	}
 	for _, answer := range []error{ErrStale, ErrMode, ErrRolledBack, ErrExhausted, ErrFull, ErrInvalid} {
 		if errors.Is(err, answer) {
 			return true

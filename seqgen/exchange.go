@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,31 +21,68 @@ func newNonce() (n [16]byte) {
 	return n
 }
 
-// ask sends asks, and sends those without an answer once more. What has no answer
-// then has an Err that is not final.
+// ask sends asks, and sends some once more: those without an answer, and those that
+// are behind the witness alone, which is also what a rest looks like that its owner
+// returned in between. What has no answer then has an Err that is not final; with
+// errUnasked it was never sent. Each Seen is raised to what the witness knows.
 func (c *core) ask(ctx context.Context, asks []Ask) []Grant {
 	began := time.Now()
+	own := slices.Clone(asks)
 	grants := c.askOnce(ctx, asks)
 	var again []int
 	for i := range grants {
-		if !final(grants[i].Err) {
+		g := &grants[i]
+		unanswered := !final(g.Err) && !errors.Is(g.Err, errUnasked)
+		if unanswered || errors.Is(g.Err, ErrRolledBack) && g.Stored.Compare(own[i].Seen) >= 0 {
 			again = append(again, i)
 		}
 	}
 	if len(again) > 0 && ctx.Err() == nil {
 		rest := make([]Ask, len(again))
 		for i, place := range again {
-			rest[i] = asks[place]
+			rest[i] = own[place]
 		}
 		for i, g := range c.askOnce(ctx, rest) {
-			grants[again[i]] = g
+			place := again[i]
+			if errors.Is(g.Err, errUnasked) && !final(grants[place].Err) {
+				continue // it may have been applied the first time
+			}
+			grants[place], asks[place].Seen = g, rest[i].Seen
 		}
 	}
 	c.reserved(asks, grants, time.Since(began))
 	return grants
 }
 
+// askOnce looks at the witness, and sends the asks of which it knows.
 func (c *core) askOnce(ctx context.Context, asks []Ask) []Grant {
+	if c.opts.Witness == nil {
+		return c.send(ctx, asks)
+	}
+	keys := make([]string, len(asks))
+	for i := range asks {
+		keys[i] = asks[i].Key
+	}
+	grants := make([]Grant, len(asks))
+	var sent []Ask
+	var of []int
+	for i, known := range c.lookWitness(ctx, keys) {
+		if known.err != nil {
+			grants[i].Err = known.err
+			continue
+		}
+		asks[i].Seen = higher(asks[i].Seen, known.Position)
+		sent, of = append(sent, asks[i]), append(of, i)
+	}
+	if len(sent) > 0 {
+		for i, g := range c.send(ctx, sent) {
+			grants[of[i]] = g
+		}
+	}
+	return grants
+}
+
+func (c *core) send(ctx context.Context, asks []Ask) []Grant {
 	grants, err := reserve(ctx, c.main, c.params(), asks)
 	if err != nil {
 		grants = make([]Grant, len(asks))
@@ -245,6 +283,9 @@ func pause(ctx context.Context, d time.Duration) error {
 // that a caller needs.
 func (c *core) failed(a *Ask, g Grant) error {
 	switch err := g.Err; {
+	case errors.Is(err, errUnasked):
+		c.counts.errors.Add(1)
+		return unavailable("number of "+short(a.Key), err)
 	case errors.Is(err, ErrMode):
 		c.counts.mode.Add(1)
 		return &ModeError{Key: a.Key, Asked: a.Mode, Stored: g.Mode}

@@ -42,7 +42,7 @@ func TestLostReplies(t *testing.T) {
 func TestKillAtEveryStep(t *testing.T) {
 	for _, mode := range []seqgen.Mode{seqgen.Single, seqgen.Block} {
 		for _, applied := range []bool{false, true} {
-			for at := range 25 {
+			for at := range 45 {
 				t.Run(fmt.Sprintf("%v/%d/%t", mode, at, applied), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { killAt(t, mode, at, applied) })
 				})

@@ -94,10 +94,10 @@ func (g *Generator) NextTx(ctx context.Context, key string) (Position, error) {
 	}
 	a := Ask{Key: key, Mode: Gapless, N: 1, Nonce: newNonce()}
 	s, err := g.fresh(key)
-	if err == nil {
-		a.Seen, err = s.highest(ctx)
+	if err == nil || errors.Is(err, ErrFull) { // then s is nil
+		a.Seen, err = g.highest(ctx, key, s)
 	}
-	if err != nil && !errors.Is(err, ErrFull) {
+	if err != nil {
 		return Position{}, gaveUp(ctx, "number of "+short(key), err)
 	}
 	grants, err := reserve(ctx, g.store, g.params(), []Ask{a})
@@ -130,7 +130,7 @@ func (g *Generator) Observe(ctx context.Context, key string, p Position) error {
 	if err != nil {
 		return err
 	}
-	s.saw(p)
+	s.observe(p)
 	if g.opts.Witness == nil {
 		return nil
 	}
@@ -150,11 +150,22 @@ func (g *Generator) Open(ctx context.Context, key string) error {
 	if g.opts.Mode != Block {
 		return invalid("only mode %v has owners, this generator is in mode %v", Block, g.opts.Mode)
 	}
-	s, err := g.Key(key)
-	if err != nil {
-		return err
+	return g.onSequence(key, func(s *Sequence) error { return s.open(ctx) })
+}
+
+// onSequence calls step with the sequence of a key, and with the next one when that
+// was closed meanwhile.
+func (g *Generator) onSequence(key string, step func(*Sequence) error) error {
+	for range 3 {
+		s, err := g.sequence(key)
+		if err != nil {
+			return err
+		}
+		if err = step(s); err == nil || !errors.Is(err, ErrClosed) || g.closed.Load() || !s.gone() {
+			return err
+		}
 	}
-	return s.open(ctx)
+	return fmt.Errorf("%w: %s, again and again; nothing was changed", ErrClosed, short(key))
 }
 
 // Bump opens a new epoch of the key, which begins at 1 and may have another mode,
@@ -162,8 +173,8 @@ func (g *Generator) Open(ctx context.Context, key string) error {
 // reserved in the old epoch, and gets [ErrStale] then. What this generator itself
 // has left is returned before.
 //
-// The new epoch is above every one that the store has or the generator has seen,
-// so Bump is also the way out of [ErrRolledBack] and of [ErrExhausted]. When it
+// The new epoch is above every one that the store has or the generator or its
+// witness has seen, so Bump is also the way out of [ErrRolledBack] and of [ErrExhausted]. When it
 // returns [ErrUnavailable], the epoch may have been opened: call it again, and the
 // same generator gets the same one.
 func (g *Generator) Bump(ctx context.Context, key string) (epoch uint64, err error) {
@@ -171,21 +182,34 @@ func (g *Generator) Bump(ctx context.Context, key string) (epoch uint64, err err
 		return 0, err
 	}
 	if g.bound {
-		outcomes, err := settle(ctx, g.store, g.params(), []Change{{Kind: KindBump, Key: key, Nonce: newNonce()}})
-		if err == nil {
-			err = outcomes[0].Err
-		}
-		if err != nil {
-			return 0, gaveUp(ctx, "bump "+short(key), err)
-		}
-		g.voided(key, outcomes[0].Void, Orphaned, Bumped)
-		return outcomes[0].Epoch, nil
+		return g.bumpTx(ctx, key)
 	}
-	s, err := g.Key(key)
+	err = g.onSequence(key, func(s *Sequence) error {
+		epoch, err = s.bump(ctx)
+		return err
+	})
+	return epoch, err
+}
+
+// bumpTx opens a new epoch in the caller's transaction.
+func (g *Generator) bumpTx(ctx context.Context, key string) (uint64, error) {
+	var seen Position
+	s, err := g.fresh(key)
+	if err == nil || errors.Is(err, ErrFull) { // then s is nil
+		seen, err = g.highest(ctx, key, s)
+	}
+	var outcomes []Outcome
+	if err == nil {
+		outcomes, err = settle(ctx, g.store, g.params(), []Change{{Kind: KindBump, Key: key, Epoch: seen.Epoch, Nonce: newNonce()}})
+	}
+	if err == nil {
+		err = outcomes[0].Err
+	}
 	if err != nil {
-		return 0, err
+		return 0, gaveUp(ctx, "bump "+short(key), err)
 	}
-	return s.bump(ctx)
+	g.voided(key, outcomes[0].Void, Orphaned, Bumped)
+	return outcomes[0].Epoch, nil
 }
 
 // Voids lists the voids of a key and an epoch that have a number in from to to, in
@@ -223,21 +247,26 @@ func (g *Generator) Look(ctx context.Context, key string) (State, error) {
 	return states[0], nil
 }
 
-// Close returns what is left of all blocks, and records what else is void. After
-// it the generator assigns no numbers. A nil error means that this process leaves
-// no hole that is not recorded; after another one, call Close again.
+// Close returns what is left of all blocks, waits for the reservation that is under
+// way, and records what else is void. Calls of Next that wait behind that reservation
+// get [ErrClosed], and from then on the generator assigns no numbers. A nil error
+// means that this process leaves no hole that is not recorded; after another one,
+// call Close again.
 func (g *Generator) Close(ctx context.Context) error {
 	if g.bound {
 		return errBound
 	}
 	g.closed.Store(true)
 	g.keys.close()
-	return errors.Join(g.closeAll(ctx, g.keys.list()), g.flush(ctx))
+	return errors.Join(g.closeAll(ctx, g.keys.list()), g.drain(ctx), g.flush(ctx))
 }
 
 // CloseIdle closes the keys that have not been used for d, as far as it can tell:
 // it compares with what it saw when it was called before. Call it every d or so.
-// It returns how many it closed. A handle of a closed key answers [ErrClosed].
+// It returns how many it closed. A handle of a closed key answers [ErrClosed]; what
+// the generator was told of the key by [Generator.Observe] is forgotten. A key that
+// the store gave no answer for stays open, and [Generator.Next] returns its rest
+// before it reserves more.
 func (g *Generator) CloseIdle(ctx context.Context, d time.Duration) (closed int, err error) {
 	if d < 0 {
 		return 0, invalid("idle for %v", d)

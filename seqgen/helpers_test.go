@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl/seqgen"
 )
@@ -87,6 +88,16 @@ func voidsOf(t *testing.T, s seqgen.Store, key string, epoch uint64) (spans []sp
 		spans = append(spans, span{v.Lo, v.Hi, v.Kind})
 	}
 	return spans
+}
+
+// waitFor waits until something is so.
+func waitFor(t *testing.T, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain")
+		}
+	}
 }
 
 // A patched store has some of its steps replaced.

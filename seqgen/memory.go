@@ -13,7 +13,7 @@ import (
 // numbers that need not outlive the process. It is the reference for other
 // stores. It is safe for concurrent use.
 //
-// A key costs about one kilobyte, and is never dropped. Voids are dropped by
+// A key costs about two kilobytes, and is never dropped. Voids are dropped by
 // [Memory.Sweep] alone.
 type Memory struct {
 	mu    sync.Mutex

@@ -54,6 +54,10 @@ func (s *Sequence) refillNow() error {
 		if g, err = s.reserveBlock(ctx); err != nil {
 			return s.refillFailed(err)
 		}
+	} else if over, err := s.c.overtaken(ctx, s.key, g); err != nil {
+		return s.refillFailed(err)
+	} else if over {
+		return s.refillFailed(s.c.failed(&Ask{Key: s.key, Mode: Block}, Grant{Err: ErrStale}))
 	}
 	if s.c.opts.Witness != nil {
 		raise := Change{Kind: KindRaise, Key: s.key, Epoch: g.Epoch, Hi: g.Hi, Token: g.Token}
@@ -68,16 +72,13 @@ func (s *Sequence) refillNow() error {
 }
 
 func (s *Sequence) reserveBlock(ctx context.Context) (*Grant, error) {
-	if err := s.c.askWitness(ctx, []*Sequence{s}); err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	if s.refill.ask == nil {
 		s.refill.ask = &Ask{Key: s.key, Mode: Block, Nonce: newNonce(), Token: s.token, Open: s.token == 0}
 		s.refill.ask.N = min(max(s.refill.size, 2*s.waiting), s.c.opts.MaxBlock)
 	}
 	a := s.refill.ask
-	a.Seen, a.Used = s.seen, s.next-1
+	a.Seen, a.Used = s.seen(), s.next-1
 	s.mu.Unlock()
 	g, err := s.c.blocks.Do(ctx, *a)
 	if err == nil {
@@ -88,11 +89,21 @@ func (s *Sequence) reserveBlock(ctx context.Context) (*Grant, error) {
 	}
 	s.refill.ask = nil
 	if err != nil {
-		g.Err = err
-		return nil, s.c.failed(a, g)
+		return nil, err
 	}
 	s.c.voided(s.key, g.Orphaned, Orphaned, TakenOver)
 	return &g, nil
+}
+
+// reserveBlocks answers the joined calls of reserveBlock.
+func (c *core) reserveBlocks(ctx context.Context, asks []Ask, _ func(int) bool) ([]Grant, error) {
+	grants := c.ask(ctx, asks)
+	for i := range grants {
+		if g := &grants[i]; g.Err != nil && final(g.Err) {
+			g.Err = c.failed(&asks[i], *g)
+		}
+	}
+	return grants, nil
 }
 
 // publish hands a block over to Next.
@@ -103,7 +114,7 @@ func (s *Sequence) publish(g *Grant, began time.Time) {
 		s.next, s.base = g.Lo, g.Lo
 	}
 	s.epoch, s.token, s.hi = g.Epoch, g.Token, g.Hi
-	s.seen = Position{g.Epoch, g.Hi}
+	s.reserved = higher(s.reserved, Position{g.Epoch, g.Hi})
 	s.resize(began, s.waiting > 0)
 	left := s.hi - s.next + 1
 	s.refillAt = s.next + left/2
@@ -221,8 +232,8 @@ func (s *Sequence) returnChange() (Change, bool) {
 // returned notes that the rest was given back. The sequence is locked.
 func (s *Sequence) returned() {
 	s.count()
-	if s.token != 0 && s.seen.Epoch == s.epoch {
-		s.seen.Number = min(s.seen.Number, s.next-1)
+	if s.token != 0 && s.reserved.Epoch == s.epoch {
+		s.reserved.Number = min(s.reserved.Number, s.next-1)
 	}
 	s.token, s.failed, s.mustReturn = 0, nil, false
 	s.next, s.base, s.hi = 1, 1, 0
@@ -243,7 +254,8 @@ func (s *Sequence) bump(ctx context.Context) (uint64, error) {
 }
 
 func (s *Sequence) bumpNow(ctx context.Context) (uint64, error) {
-	if err := s.c.askWitness(ctx, []*Sequence{s}); err != nil {
+	seen, err := s.c.highest(ctx, s.key, s)
+	if err != nil {
 		return 0, gaveUp(ctx, "bump "+short(s.key), err)
 	}
 	s.mu.Lock()
@@ -261,14 +273,14 @@ func (s *Sequence) bumpNow(ctx context.Context) (uint64, error) {
 	if s.bumping == ([16]byte{}) {
 		s.bumping = newNonce()
 	}
-	change := Change{Kind: KindBump, Key: s.key, Epoch: s.seen.Epoch, Nonce: s.bumping}
+	change := Change{Kind: KindBump, Key: s.key, Epoch: seen.Epoch, Nonce: s.bumping}
 	s.mu.Unlock()
 	o := s.c.settleAll(ctx, []Change{change})[0]
 	if final(o.Err) {
 		s.mu.Lock()
 		s.bumping = [16]byte{}
 		if o.Err == nil {
-			s.seen = Position{Epoch: o.Epoch}
+			s.reserved = higher(s.reserved, Position{Epoch: o.Epoch})
 		}
 		s.mu.Unlock()
 	}

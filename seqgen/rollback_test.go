@@ -1,6 +1,7 @@
 package seqgen_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -180,17 +181,23 @@ func TestWitnessThatIsDown(t *testing.T) {
 			witness.fail(false)
 			wantNextErr(t, g, "key", seqgen.ErrUnavailable)
 			witness.mend()
+			wantNext(t, g, "key", 1, 2)    // nothing was reserved meanwhile
+			witness.set(func(p *patched) { // it is down after the look
+				p.settle = func(context.Context, seqgen.Params, []seqgen.Change) ([]seqgen.Outcome, error) { return nil, errLost }
+			})
+			wantNextErr(t, g, "key", seqgen.ErrUnavailable)
+			witness.mend()
 			p := next(t, g, "key")
 			shut(t, g)
 			if mode == seqgen.Single {
-				wantVoids(t, memory, "key", 1, span{2, 2, certain})
-				if p.Number != 3 {
+				wantVoids(t, memory, "key", 1, span{3, 3, certain})
+				if p.Number != 4 {
 					t.Errorf("Next returned %v", p)
 				}
 				return
 			}
 			wantVoids(t, memory, "key", 1)
-			if p.Number != 2 {
+			if p.Number != 3 {
 				t.Errorf("Next returned %v", p)
 			}
 		})
@@ -298,19 +305,72 @@ func TestNumbersAround2To53(t *testing.T) {
 // may have given it to others since.
 func TestRollbackEndsTheBlock(t *testing.T) {
 	store := &patched{Store: seqgen.NewMemory()}
-	g := newGenerator(t, store, blocksOf(10))
+	opts := blocksOf(10)
+	lost := make(chan error, 1)
+	opts.Hooks = &seqgen.Hooks{Lost: func(_ string, err error) { lost <- err }}
+	g := newGenerator(t, store, opts)
 	wantNext(t, g, "key", 1, 1)
 	store.set(func(p *patched) { p.Store = seqgen.NewMemory() })
 	for n := uint64(2); n <= 6; n++ { // the sixth begins a refill
 		wantNext(t, g, "key", 1, n)
 	}
-	for range 100 {
-		if g.Stats().RolledBack > 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
+	wantErr(t, <-lost, seqgen.ErrRolledBack)
+	if n := g.Stats().RolledBack; n != 1 {
+		t.Errorf("%d rollbacks were counted", n)
 	}
-	settled(t, g)
 	wantNextErr(t, g, "key", seqgen.ErrRolledBack)
 	shut(t, g)
+}
+
+// Taking a key anew does not make a generator forget what it was told of.
+func TestObservedIsKeptThroughOpen(t *testing.T) {
+	memory := seqgen.NewMemory()
+	store := &patched{Store: memory}
+	g, other := newGenerator(t, store, blocksOf(10)), newGenerator(t, store, blocksOf(10))
+	wantNext(t, g, "key", 1, 1)
+	older := memory.Clone()
+	wantNext(t, other, "key", 1, 11)
+	if err := g.Observe(ctx, "key", seqgen.Position{Epoch: 1, Number: 11}); err != nil {
+		t.Fatal(err)
+	}
+	store.set(func(p *patched) { p.Store = older })
+	for range 3 {
+		wantErr(t, g.Open(ctx, "key"), seqgen.ErrRolledBack)
+		wantNextErr(t, g, "key", seqgen.ErrRolledBack)
+	}
+	if epoch, err := g.Bump(ctx, "key"); err != nil || epoch != 2 {
+		t.Fatalf("Bump returned %d, %v", epoch, err)
+	}
+	wantNext(t, g, "key", 2, 1)
+	shut(t, g)
+}
+
+// A bump in a transaction opens an epoch above what the generator was told of, also
+// when it has no room for the key.
+func TestBumpOnAViewIsAboveWhatWasSeen(t *testing.T) {
+	memory := seqgen.NewMemory()
+	g := newGenerator(t, memory, nil)
+	if err := g.Observe(ctx, "key", seqgen.Position{Epoch: 7, Number: 3}); err != nil {
+		t.Fatal(err)
+	}
+	view := g.With(memory)
+	_, err := view.NextTx(ctx, "key")
+	wantErr(t, err, seqgen.ErrRolledBack)
+	if epoch, err := view.Bump(ctx, "key"); err != nil || epoch != 8 {
+		t.Fatalf("Bump returned %d, %v", epoch, err)
+	}
+	if p, err := view.NextTx(ctx, "key"); err != nil || p != (seqgen.Position{Epoch: 8, Number: 1}) {
+		t.Fatalf("NextTx returned %v, %v", p, err)
+	}
+
+	witness := seqgen.NewMemory()
+	settle(t, witness, seqgen.Change{Kind: seqgen.KindRaise, Key: "other", Epoch: 5, Hi: 1})
+	full := newGenerator(t, memory, &seqgen.Options{Mode: seqgen.Block, MaxKeys: 1, Witness: witness})
+	wantNext(t, full, "first", 1, 1)
+	_, err = full.With(memory).NextTx(ctx, "other")
+	wantErr(t, err, seqgen.ErrRolledBack)
+	if epoch, err := full.With(memory).Bump(ctx, "other"); err != nil || epoch != 6 {
+		t.Fatalf("Bump returned %d, %v", epoch, err)
+	}
+	shut(t, full)
 }

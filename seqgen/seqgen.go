@@ -25,8 +25,8 @@
 // Single is [Generator.Next] with the default options. A number is lost when its
 // process dies between the store's step and the use of the number: nobody knows of
 // that hole. One whose caller gave up is recorded as void, and so is one whose
-// answer never came, if the store answers before other processes have made 16 more
-// reservations for the same key: it remembers no more ([LogSize]).
+// answer never came, if the store answers before other processes have made 32 more
+// reservations for the same key: it need not remember more ([LogSize]).
 //
 // Block is [Generator.Next] with Options.Mode set to Block. The first Next of a key
 // takes it, with a fencing token; from then on whoever owned it before is refused
@@ -42,7 +42,10 @@
 // a restored dump), numbers could come a second time. A generator that knows a
 // higher number refuses with [ErrRolledBack]: its own, or one that it was told of
 // ([Generator.Observe]), or, with Options.Witness, one that any generator with the
-// same witness ever reserved. Without these it cannot notice, and does not.
+// same witness ever reserved. Without these it cannot notice, and does not. With a
+// witness one moment is left: the numbers that another process reserves after this
+// one has looked at the witness come again if the store goes back behind them
+// before this one's reservation arrives there.
 //
 // Holes are not gaps in the messages: see [Generator.Voids] and the section on
 // voids. After a hole that no void explains, nobody can say whether a message with
@@ -81,7 +84,6 @@
 package seqgen
 
 import (
-	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -138,11 +140,16 @@ type Options struct {
 	SettleTimeout time.Duration
 
 	// Witness is a second store, in another database, that knows how far the first
-	// has been. It is told of numbers before they are handed out, which costs a step
-	// of its own for each reservation, and asked at the first use of a key: a store
-	// that has gone back meanwhile is ErrRolledBack. When it does not answer, no
-	// number is handed out. Numbers of NextTx reach it by Observe only. A witness may
-	// serve one process or all. Nil: there is none.
+	// has been. It is looked at before each reservation, and told of the numbers
+	// before they are handed out: a store that has gone back behind numbers of any
+	// process with this witness is ErrRolledBack. When it does not answer, no number
+	// is handed out. A witness may serve one process or all. Nil: there is none.
+	//
+	// It costs two steps of the witness for each reservation, one after the other with
+	// the reservation: a call of Next in mode Single waits for three round trips
+	// instead of one, which concurrent calls share; in mode Block nothing is added
+	// while there are numbers left. NextTx and Bump look at it once, and NextTx does
+	// so before it locks the key. Numbers of NextTx reach it by Observe only.
 	Witness Store
 
 	// Logger receives what an operator should look at: a key that was lost, a store
@@ -167,9 +174,7 @@ func New(s Store, opts *Options) (*Generator, error) {
 	}
 	c := &core{opts: o, main: s, keys: newTable(o.MaxKeys)}
 	c.singles = merge.Merger[*Sequence, number]{Call: c.nextSingles, Orphan: c.orphaned}
-	c.blocks = merge.Merger[Ask, Grant]{Call: func(ctx context.Context, asks []Ask, _ func(int) bool) ([]Grant, error) {
-		return c.ask(ctx, asks), nil
-	}}
+	c.blocks = merge.Merger[Ask, Grant]{Call: c.reserveBlocks}
 	return &Generator{core: c, store: s}, nil
 }
 

@@ -25,8 +25,8 @@ type Sequence struct {
 	closed     bool
 	failed     error    // no refill helps: the key is lost
 	mustReturn bool     // the rest was given up for an opening, and the store did not answer
-	seen       Position // the highest known to be reserved
-	asked      bool     // the witness, for what it has seen
+	reserved   Position // the highest reserved for this generator, less what it returned
+	observed   Position // the highest it was told of, which was assigned: never lowered
 	bumping    [16]byte // the nonce of a bump that was not answered
 	step       *step    // under way
 	waiting    int
@@ -90,6 +90,7 @@ func (s *Sequence) await(ctx context.Context) (Position, error) {
 				s.c.waited(ctx, s.key, time.Since(began))
 			}
 			return p, nil
+		case s.closed && s.step != nil && !s.c.closed.Load(): // it is being closed, or stays open after all
 		case s.closed:
 			failure = s.closedError()
 		case s.failed != nil:
@@ -126,8 +127,8 @@ func (s *Sequence) closedError() error {
 
 // Close returns what is left of the block and releases the memory of the key. The
 // handle answers [ErrClosed] from then on, to everybody who has it; [Generator.Key]
-// makes a new one. After an error call it again. Closing a closed handle does
-// nothing.
+// makes a new one. After [ErrUnavailable] or the context's error the handle is still
+// open: call Close again. Closing a closed handle does nothing.
 func (s *Sequence) Close(ctx context.Context) error {
 	return s.c.closeAll(ctx, []*Sequence{s})
 }
@@ -135,23 +136,15 @@ func (s *Sequence) Close(ctx context.Context) error {
 // gone says that the sequence is closed and another may take its place.
 func (s *Sequence) gone() bool { return s.dead.Load() }
 
-// saw notes that a position was reserved.
-func (s *Sequence) saw(p Position) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.Compare(s.seen) > 0 {
-		s.seen = p
-	}
-}
+// seen returns the highest position that the store must have. The sequence is
+// locked.
+func (s *Sequence) seen() Position { return higher(s.reserved, s.observed) }
 
-// highest returns the highest position known to be reserved, also by the witness.
-func (s *Sequence) highest(ctx context.Context) (Position, error) {
-	if err := s.c.askWitness(ctx, []*Sequence{s}); err != nil {
-		return Position{}, err
-	}
+// observe notes that a position was assigned.
+func (s *Sequence) observe(p Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seen, nil
+	s.observed = higher(s.observed, p)
 }
 
 // acquire waits until no step is under way and begins one.
@@ -198,9 +191,10 @@ func (s *Sequence) idleFor(d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if s.next != s.idleNext || s.waiting > 0 || s.idleSince.IsZero() {
+	busy := s.waiting > 0 || s.step != nil
+	if s.next != s.idleNext || busy || s.idleSince.IsZero() {
 		s.idleNext, s.idleSince = s.next, now
-		return d == 0 && s.waiting == 0
+		return d == 0 && !busy
 	}
 	return now.Sub(s.idleSince) >= d
 }

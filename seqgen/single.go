@@ -2,6 +2,7 @@ package seqgen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -43,22 +44,17 @@ type number struct {
 // nextSingles answers the joined calls of Next. Its error is for all of them; what
 // goes wrong for one key is the answer to the callers of that key.
 func (c *core) nextSingles(ctx context.Context, calls []*Sequence, _ func(int) bool) ([]number, error) {
+	if c.closed.Load() { // nothing is reserved behind the call that drain waits for
+		return nil, fmt.Errorf("%w: the generator; no number was assigned", ErrClosed)
+	}
 	shares, place := sharesOf(calls)
-	seqs := make([]*Sequence, len(shares))
-	for i := range shares {
-		seqs[i] = shares[i].seq
-	}
-	if err := c.askWitness(ctx, seqs); err != nil {
-		c.counts.errors.Add(uint64(len(shares)))
-		return nil, err
-	}
 	if c.later.waiting() { // while the log still has the nonces of what was abandoned
 		c.sendLater(ctx)
 	}
 	asks := make([]Ask, len(shares))
 	for i, sh := range shares {
 		sh.seq.mu.Lock()
-		asks[i] = Ask{Key: sh.seq.key, Mode: Single, N: sh.n, Nonce: newNonce(), Seen: sh.seq.seen}
+		asks[i] = Ask{Key: sh.seq.key, Mode: Single, N: sh.n, Nonce: newNonce(), Seen: sh.seq.seen()}
 		sh.seq.mu.Unlock()
 	}
 	grants := c.ask(ctx, asks)
@@ -66,15 +62,17 @@ func (c *core) nextSingles(ctx context.Context, calls []*Sequence, _ func(int) b
 		shares[i].grant = grants[i]
 		if err := grants[i].Err; err != nil {
 			shares[i].grant.Err = c.failed(&asks[i], grants[i])
-			if !final(err) {
+			if !final(err) && !errors.Is(err, errUnasked) {
 				c.doLater(Change{Kind: KindAbandon, Key: asks[i].Key, Nonce: asks[i].Nonce, Reason: Abandoned})
 			}
 		}
 	}
 	c.witnessShares(ctx, shares)
 	for i := range shares {
-		if g := &shares[i].grant; g.Err == nil {
-			shares[i].seq.saw(Position{g.Epoch, g.Hi})
+		if sh := &shares[i]; sh.grant.Err == nil {
+			sh.seq.mu.Lock()
+			sh.seq.reserved = higher(sh.seq.reserved, Position{sh.grant.Epoch, sh.grant.Hi})
+			sh.seq.mu.Unlock()
 		}
 	}
 	answers := make([]number, len(calls))
@@ -142,6 +140,21 @@ func (c *core) witnessShares(ctx context.Context, shares []share) {
 		c.doLater(Change{Kind: KindVoid, Key: of[i].seq.key, Epoch: g.Epoch, Lo: g.Lo, Hi: g.Hi, Reason: Unwitnessed})
 		g.Err = unavailable("the witness of "+short(of[i].seq.key), err)
 	}
+}
+
+// drain waits until no reservation of a closed generator is under way, and the
+// numbers of callers that gave up are about to be recorded. Its call stands behind
+// all that were made before the generator was closed.
+func (c *core) drain(ctx context.Context) error {
+	if c.opts.Mode != Single {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.SettleTimeout)
+	defer cancel()
+	if _, err := c.singles.Do(ctx, nil); !errors.Is(err, ErrClosed) {
+		return fmt.Errorf("%w: a reservation is under way: %w; close again", ErrUnavailable, err)
+	}
+	return nil
 }
 
 // orphaned takes care of a number whose caller gave up.

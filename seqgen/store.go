@@ -244,7 +244,7 @@ const (
 	MaxKey = 512
 	// LogSize is how many nonces a record remembers at least. A step that is sent
 	// again after so many others of its key would be taken for a new one.
-	LogSize = 16
+	LogSize = 32
 	// MaxDuration is the longest retention, a hundred years of 365 days: times
 	// then stay exact in every store.
 	MaxDuration = 100 * 365 * 24 * time.Hour

@@ -2,46 +2,78 @@ package seqgen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
 // The witness is a store that is only ever raised, lowered by what was returned,
-// and looked at: so it knows how far the main store must be.
+// and looked at: so it knows how far the main store must be. It is looked at before
+// every reservation, because other processes may have raised it meanwhile.
 
-// askWitness finds out, for keys used the first time, how far the witness knows
-// them to be.
-func (c *core) askWitness(ctx context.Context, seqs []*Sequence) error {
-	if c.opts.Witness == nil {
-		return nil
-	}
-	var asked []*Sequence
-	var keys []string
-	for _, s := range seqs {
-		s.mu.Lock()
-		if !s.asked {
-			asked, keys = append(asked, s), append(keys, s.key)
+// errUnasked says that an ask was not sent, because the witness did not say how far
+// the key is.
+var errUnasked = errors.New("the witness did not answer")
+
+// A witnessed position is how far the witness knows a key to be at the moment. It
+// is never kept: a return lowers it.
+type witnessed struct {
+	Position
+	token uint64 // of the owner that raised it
+	err   error
+}
+
+// lookWitness finds out how far the witness knows keys to be.
+func (c *core) lookWitness(ctx context.Context, keys []string) []witnessed {
+	known := c.lookOnce(ctx, keys)
+	for i := range known {
+		if known[i].err != nil && ctx.Err() == nil {
+			return c.lookOnce(ctx, keys)
 		}
-		s.mu.Unlock()
 	}
-	if len(keys) == 0 {
-		return nil
-	}
+	return known
+}
+
+func (c *core) lookOnce(ctx context.Context, keys []string) []witnessed {
+	known := make([]witnessed, len(keys))
 	states, err := look(ctx, c.opts.Witness, c.opts.Scope, keys)
-	for i := range states {
-		if err == nil {
-			err = states[i].Err
+	for i := range known {
+		failure := err
+		if failure == nil {
+			failure = states[i].Err
 		}
+		if failure != nil {
+			known[i].err = fmt.Errorf("%w: %w", errUnasked, failure)
+			continue
+		}
+		known[i].Position, known[i].token = Position{states[i].Epoch, states[i].Last}, states[i].Token
 	}
-	if err != nil {
-		return fmt.Errorf("%w: the witness: %w; no number was assigned", ErrUnavailable, err)
+	return known
+}
+
+// highest returns the highest position of a key that is known to be reserved: to
+// its sequence, which may be nil, and to the witness.
+func (c *core) highest(ctx context.Context, key string, s *Sequence) (p Position, err error) {
+	if c.opts.Witness != nil {
+		known := c.lookWitness(ctx, []string{key})[0]
+		if known.err != nil {
+			return Position{}, known.err
+		}
+		p = known.Position
 	}
-	for i, s := range asked {
-		s.saw(Position{states[i].Epoch, states[i].Last})
+	if s != nil {
 		s.mu.Lock()
-		s.asked = true
+		p = higher(p, s.seen())
 		s.mu.Unlock()
 	}
-	return nil
+	return p, nil
+}
+
+// overtaken says whether the witness knows of numbers of a block, or behind it, that
+// are another owner's. If the store has gone back since the block was granted, they
+// may be the same numbers.
+func (c *core) overtaken(ctx context.Context, key string, g *Grant) (bool, error) {
+	known := c.lookWitness(ctx, []string{key})[0]
+	return known.token != g.Token && known.Compare(Position{g.Epoch, g.Lo}) >= 0, known.err
 }
 
 // raise tells the witness how far keys are. It returns one error for each.

@@ -20,6 +20,13 @@ func (p Position) Compare(q Position) int {
 	return cmp.Compare(p.Number, q.Number)
 }
 
+func higher(p, q Position) Position {
+	if p.Compare(q) < 0 {
+		return q
+	}
+	return p
+}
+
 // String returns "epoch/number".
 func (p Position) String() string { return fmt.Sprintf("%d/%d", p.Epoch, p.Number) }
 

@@ -38,7 +38,7 @@ end
 local function lesser(a, b) if a < b then return a end return b end
 local function greater(a, b) if a > b then return a end return b end
 
-local ENTRY, LOG, LOGSIZE = 93, 81, 16
+local ENTRY, LOG, LOGSIZE = 93, 81, 32
 
 local function fresh() return {epoch = ONE, last = ZERO, mode = '0', token = NOBODY, owned = false, used = ZERO, log = ''} end
 

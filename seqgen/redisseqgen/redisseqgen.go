@@ -36,7 +36,7 @@
 // Commands used: EVALSHA, EVAL and, inside scripts, TIME, HGET, HMGET, HSET and the
 // commands of sorted sets; Check also uses SET, INFO and CONFIG GET.
 //
-// A key takes about two kilobytes of memory, for ever. Set maxmemory-policy to
+// A key takes about four kilobytes of memory, for ever. Set maxmemory-policy to
 // noeviction: a server that drops keys begins them again at 1. A full one answers
 // seqgen.ErrFull.
 //

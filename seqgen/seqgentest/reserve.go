@@ -71,7 +71,7 @@ func repeatedAsk(e *env) {
 	}
 }
 
-// repeatedAskAfterOthers sends an ask again when 15 others have come after it.
+// repeatedAskAfterOthers sends an ask again when LogSize - 1 others have come after it.
 func repeatedAskAfterOthers(e *env) {
 	a := single("key", 4)
 	e.grant(a, 1, 1, 4)

@@ -16,7 +16,7 @@ CREATE TABLE {schema}.seqgen_keys (
     used    bigint   NOT NULL DEFAULT 0,
     scope   text COLLATE "C" NOT NULL,
     key     text COLLATE "C" NOT NULL,
-    log     bytea    NOT NULL DEFAULT '',    -- up to 16 entries of 48 bytes, the newest last: a nonce of 16, and as
+    log     bytea    NOT NULL DEFAULT '',    -- up to 32 entries of 48 bytes, the newest last: a nonce of 16, and as
                                              -- eight bytes each epoch, lo, hi, token; all zero: spent
     PRIMARY KEY (scope, key)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
@@ -141,11 +141,11 @@ CREATE FUNCTION {schema}.seqgen_field(p_log bytea, p_at integer) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS
 $pawl$ SELECT ('x' || encode(substring(p_log FROM p_at FOR 8), 'hex'))::bit(64)::bigint $pawl$;
 
--- seqgen_note adds an entry and drops the oldest of more than sixteen.
+-- seqgen_note adds an entry and drops the oldest of more than 32.
 CREATE FUNCTION {schema}.seqgen_note(p_log bytea, p_nonce bytea, p_epoch bigint, p_lo bigint, p_hi bigint, p_token bigint) RETURNS bytea
 LANGUAGE sql IMMUTABLE AS
 $pawl$
-    SELECT substring(p_log FROM greatest(length(p_log) - 15 * 48, 0) + 1)
+    SELECT substring(p_log FROM greatest(length(p_log) - 31 * 48, 0) + 1)
         || p_nonce || int8send(p_epoch) || int8send(p_lo) || int8send(p_hi) || int8send(p_token)
 $pawl$;
 
