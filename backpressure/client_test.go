@@ -77,7 +77,7 @@ func get(ctx context.Context, c *backpressure.Client) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// The seed's gradient: min(1 s * 2^n, 30 s).
+// retry.Gradient: min(1 s * 2^n, 30 s).
 func TestClientGradient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answers: []answer{{status: 429}}}

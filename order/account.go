@@ -171,8 +171,9 @@ func (b *Buffer) decide(ctx context.Context, s Settlement) error {
 // this by itself.
 //
 // The error joins those of the positions that were not noted, with [ErrTooFar] for
-// one too far above the cursor. Those that were not answered when ctx ended may be
-// noted or not; repeating it is harmless.
+// one too far above the cursor; the others are noted all the same. Those that were
+// not answered when ctx ended may be noted or not; repeating it is harmless. Each 512
+// positions may take Options.StoreTimeout while the store does not answer.
 func (b *Buffer) Settled(ctx context.Context, key string, positions ...Position) error {
 	s := make([]Settlement, len(positions))
 	for i, p := range positions {
@@ -181,22 +182,39 @@ func (b *Buffer) Settled(ctx context.Context, key string, positions ...Position)
 		}
 		s[i] = Settlement{Kind: KindUnordered, Key: key, Epoch: p.Epoch, From: p.Number, To: p.Number + 1}
 	}
-	for len(s) > 0 {
-		n := min(len(s), pushBatch)
-		if err := b.settle(ctx, s[:n]...); err != nil {
-			return err
+	var failed []error
+	for batch := range slices.Chunk(s, pushBatch) {
+		if err := b.settle(ctx, batch...); err != nil {
+			failed = append(failed, err)
 		}
-		s = s[n:]
 	}
-	return nil
+	if len(failed) == 1 {
+		return failed[0]
+	}
+	return errors.Join(failed...)
 }
 
 // Forget erases a key with all its epochs, messages and records, for a person's
 // right to be forgotten. Its owner, if any, is stale from then on. The key is new
 // after that: its first number is Options.Start again, and messages that are pushed
 // again are delivered again.
+//
+// What [Options.OnUnavailable] took of the key from this buffer, and is not reported
+// yet, is forgotten as well, and is not reported; in a transaction ([Buffer.With]) it
+// still is, and other processes report theirs, which begins the key anew: forget it
+// once more when they have. On an error the key may be forgotten or not, and what is
+// to be reported still is. Repeating it is harmless.
 func (b *Buffer) Forget(ctx context.Context, key string) error {
-	return b.settle(ctx, Settlement{Kind: KindForget, Key: key})
+	forget := Settlement{Kind: KindForget, Key: key}
+	if b.bound {
+		return b.settle(ctx, forget)
+	}
+	unreported := b.takeUnreported(key)
+	err := b.settle(ctx, forget)
+	if err != nil {
+		b.putUnreported(key, unreported)
+	}
+	return err
 }
 
 // settle sends settlements of one key that need no token, and returns what failed.

@@ -270,3 +270,12 @@ func TestDecisionsObeyTheirContext(t *testing.T) {
 		})
 	}
 }
+
+// A gap that is open has no reason, and says so.
+func TestReasonOfAnOpenGap(t *testing.T) {
+	for r, want := range map[order.Reason]string{0: "none", order.ReasonTimeout: "timeout", order.ReasonResolved: "resolved", 9: "reason 9"} {
+		if got := r.String(); got != want {
+			t.Errorf("reason %d is %q, want %q", r, got, want)
+		}
+	}
+}

@@ -204,8 +204,38 @@ func (r *run) handLate(m *Message) {
 	case r.w.buf.opts.OnLate == nil:
 		err = errNoLate
 	default:
+		m.Gap = r.gapOf(m)
 		err = r.call(m, r.w.buf.opts.OnLate, cmp.Or(r.w.opts.Timeout, r.w.buf.opts.StoreTimeout))
 	}
+}
+
+// gapOf returns the record of the gap that a late message belonged to, if the store
+// has it among the first thousands of its key: late messages are rare, and so are
+// keys with more.
+func (r *run) gapOf(m *Message) *Gap {
+	b := r.w.buf
+	ctx, cancel := context.WithTimeout(r, b.opts.StoreTimeout)
+	defer cancel()
+	q := Query{Key: m.Key, N: 1000}
+	for range 10 {
+		gaps, err := b.store.Gaps(ctx, b.opts.Scope, q)
+		if err != nil {
+			b.counts.errors.Add(1)
+			return nil
+		}
+		for i := range gaps {
+			g := &gaps[i]
+			if !g.Open && g.Epoch == m.Position.Epoch && g.From <= m.Position.Number && m.Position.Number < g.To {
+				return g
+			}
+		}
+		if len(gaps) < q.N {
+			return nil
+		}
+		last := &gaps[len(gaps)-1]
+		q.After = Cursor{Key: last.Key, Position: Position{last.Epoch, last.From}}
+	}
+	return nil
 }
 
 // ended notes what became of a late message.

@@ -25,7 +25,10 @@ func Example() {
 	} {
 		answers, err := buffer.Push(ctx, m)
 		if err != nil {
-			log.Fatal(err) // not stored: do not acknowledge
+			log.Fatal(err) // not known to be stored: do not acknowledge
+		}
+		if !answers[0].Taken() {
+			log.Fatal(answers[0].State) // full, or nothing that can be stored
 		}
 		fmt.Println("number", m.Position.Number, "is", answers[0].State)
 	}
@@ -75,11 +78,16 @@ func ExampleBuffer_ResolveGap() {
 			return nil
 		}, nil)
 	}()
-	_, err = buffer.Push(ctx,
+	answers, err := buffer.Push(ctx,
 		order.Message{Key: "account-7", Position: order.Position{Number: 1}},
 		order.Message{Key: "account-7", Position: order.Position{Number: 4}})
 	if err != nil {
 		log.Fatal(err)
+	}
+	for _, a := range answers {
+		if !a.Taken() {
+			log.Fatal(a.State)
+		}
 	}
 	fmt.Println("delivered", <-delivered)
 	fmt.Println("delivered", <-delivered)
@@ -132,10 +140,10 @@ func ExampleOptions_onUnavailable() {
 	}
 	m := order.Message{Key: "account-7", Position: order.Position{Number: 2}, ID: "m2", Payload: []byte("world")}
 	answers, err := buffer.Push(context.Background(), m, m)
-	fmt.Println(answers[0].State, err)
+	fmt.Println(answers[0].State, answers[0].Taken(), err)
 	fmt.Println("to be reported:", buffer.Stats().Unreported)
 	// Output:
 	// m2: world
-	// unordered <nil>
+	// unordered true <nil>
 	// to be reported: 2
 }

@@ -45,9 +45,12 @@ func ExampleOptions_voids() {
 		log.Fatal(err)
 	}
 	for _, p := range []seqgen.Position{second, first} {
-		_, err := buffer.Push(ctx, order.Message{Key: "account-7", Position: order.Position(p)})
+		answers, err := buffer.Push(ctx, order.Message{Key: "account-7", Position: order.Position(p)})
 		if err != nil {
 			log.Fatal(err)
+		}
+		if !answers[0].Taken() {
+			log.Fatal(answers[0].State)
 		}
 	}
 	err = buffer.Run(ctx, func(_ context.Context, m order.Message) error {

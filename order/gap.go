@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -33,11 +34,12 @@ func (o *Options) firstLook() time.Duration {
 }
 
 // gap looks at the gap at the cursor and does what is due: voids are crossed,
-// somebody is told, a re-send is asked for, and when it is time the gap is skipped.
+// somebody is told, a re-send is asked for, and when it is time the gap is skipped,
+// but not before somebody had the chance to send its numbers.
 // What was done is recorded afterwards, in one step with the next look.
 func (r *run) gap() {
 	o, g := &r.w.buf.opts, *r.claim.Gap
-	r.verdict = r.settlement(KindWait) // also when a function of the options ends the goroutine
+	r.verdict = r.settlement(KindWait) // also when a hook ends the goroutine
 	r.verdict.Delay = time.Second
 	r.verdict.From, r.verdict.To = g.From, g.To
 	r.verdict.Alerted, r.verdict.Asked = g.Alerted, g.Asked
@@ -55,11 +57,16 @@ func (r *run) gap() {
 	}
 	timesOut := !(g.Old && o.OldEpoch == Keep)
 	over := timesOut && g.Age >= o.GapTimeout
+	skip := over && o.AfterTimeout == Skip
+	var reprieve time.Duration
+	if skip {
+		reprieve = o.reprieve(g)
+	}
 	if !g.Alerted && (over || g.Age >= o.AlertAfter) {
 		r.alert(g)
 		g.Alerted, r.verdict.Alerted = true, true
 	}
-	if over && o.AfterTimeout == Skip {
+	if skip && reprieve == 0 {
 		s := r.settlement(KindSkip)
 		s.From, s.To, s.Reason = g.From, g.To, ReasonTimeout
 		s.Alerted, s.Asked = g.Alerted, g.Asked
@@ -68,7 +75,7 @@ func (r *run) gap() {
 		return
 	}
 	if o.Resend != nil {
-		next = min(next, r.resend(&g))
+		next = min(next, r.resend(&g, skip))
 		r.verdict.Asked = g.Asked
 	}
 	if !g.Alerted {
@@ -77,7 +84,24 @@ func (r *run) gap() {
 	if timesOut && !over {
 		next = min(next, o.GapTimeout-g.Age)
 	}
+	if reprieve > 0 {
+		next = reprieve // nothing else is looked for, so that the next look is the one that skips
+	}
 	r.verdict.Delay = max(next, time.Millisecond)
+}
+
+// reprieve is for how much longer a gap that has timed out is waited for: one step of
+// ResendBackoff, at most GapTimeout, if it was nobody's turn before, because no worker
+// ran or the cursor stood at a lower number. Its age is that of the message behind it.
+func (o *Options) reprieve(g Gap) time.Duration {
+	step := min(o.askAt(1, spread(g.Key)), o.GapTimeout)
+	switch {
+	case o.Resend != nil && g.Asked == 0, o.Resend == nil && !g.Alerted && o.AlertAfter < o.GapTimeout:
+		return step
+	case o.Resend == nil && !g.Alerted: // it is told of at its end
+		return max(step-g.Since, 0)
+	}
+	return 0
 }
 
 // alert tells whoever is to be told.
@@ -92,13 +116,13 @@ func (r *run) alert(g Gap) {
 	}
 }
 
-// resend asks for a gap again if it is time, and says when it is next.
-func (r *run) resend(g *Gap) (next time.Duration) {
+// resend asks for a gap again if it is time, or if it was never asked for and is
+// about to be skipped, and says when it is next.
+func (r *run) resend(g *Gap, last bool) (next time.Duration) {
 	b := r.w.buf
-	sum := sha256.Sum256([]byte(g.Key))
-	spread := binary.BigEndian.Uint64(sum[:]) // the same at each look
+	spread := spread(g.Key)
 	at := b.opts.askAt(g.Asked+1, spread)
-	if g.Age < at {
+	if g.Age < at && !(last && g.Asked == 0) {
 		return at - g.Age
 	}
 	err := r.callback("Resend", func(ctx context.Context) error { return b.opts.Resend(ctx, *g) })
@@ -106,6 +130,12 @@ func (r *run) resend(g *Gap) (next time.Duration) {
 	g.Asked++
 	// After a time in which nobody looked, what was missed is not made up for at once.
 	return max(b.opts.askAt(g.Asked+1, spread)-g.Age, b.opts.ResendBackoff.Delay(g.Asked+1, spread))
+}
+
+// spread is what the jitter of a key is made of: the same at each look.
+func spread(key string) uint64 {
+	sum := sha256.Sum256([]byte(key))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // askAt is the age of a gap at which it is asked for the n-th time.
@@ -198,20 +228,28 @@ func (r *run) quiet(g Gap, v Void) (d time.Duration, looked uint64) {
 }
 
 // callback calls a function of the options with a bounded context. A panic is an
-// error.
+// error, and so is the end of its goroutine, which is therefore one of its own.
 func (r *run) callback(name string, f func(ctx context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(r, r.w.buf.opts.StoreTimeout)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", errPanic, p)
-			r.w.buf.warn(r, "Options."+name+" panicked", "key", short(r.claim.Key), "stack", string(debug.Stack()))
-		} else if err != nil {
-			r.w.buf.warn(r, "Options."+name+" failed; it is asked again later", "key", short(r.claim.Key))
-		}
-		if err != nil {
-			r.w.buf.counts.callbacks.Add(1)
-		}
+	err = errExited
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("%w: %v", errPanic, p)
+				r.w.buf.warn(r, "Options."+name+" panicked", "key", short(r.claim.Key), "stack", string(debug.Stack()))
+			}
+		}()
+		err = f(ctx)
 	}()
-	return f(ctx)
+	<-done
+	if err != nil {
+		r.w.buf.counts.callbacks.Add(1)
+		if !errors.Is(err, errPanic) {
+			r.w.buf.warn(r, "Options."+name+" failed", "key", short(r.claim.Key))
+		}
+	}
+	return err
 }

@@ -52,7 +52,7 @@ func (n *notes) handle(_ context.Context, m order.Message) error {
 	return nil
 }
 
-// The seed's rule: five minutes, an alert, and the number is skipped with a record
+// The default: five minutes, an alert, and the number is skipped with a record
 // that a person resolves.
 func TestGapIsSkippedAfterFiveMinutes(t *testing.T) {
 	bubble(t, func(t *testing.T, s order.Store) {
@@ -208,8 +208,9 @@ func TestVoids(t *testing.T) {
 // Voids that fail, panic or end the goroutine do not stop what else is due.
 func TestVoidsFail(t *testing.T) {
 	for name, voids := range map[string]func() error{
-		"error": func() error { return errBroken },
-		"panic": func() error { panic("boom") },
+		"error":  func() error { return errBroken },
+		"panic":  func() error { panic("boom") },
+		"Goexit": func() error { runtime.Goexit(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s order.Store) {
@@ -228,22 +229,39 @@ func TestVoidsFail(t *testing.T) {
 			})
 		})
 	}
-	t.Run("Goexit", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s order.Store) {
-			n, calls := newNotes(), 0
-			b := newBuffer(t, s, &order.Options{Alert: func(ctx context.Context, g order.Gap) {
-				if calls++; calls < 3 {
-					runtime.Goexit()
+}
+
+// A function of the options that ends its goroutine has failed, as one that panics:
+// the gap is told of once, asked for, and skipped in time.
+func TestGapCallbacksGoexit(t *testing.T) {
+	for name, set := range map[string]func(*order.Options){
+		"Alert": func(o *order.Options) { o.Alert = func(context.Context, order.Gap) { runtime.Goexit() } },
+		"Resend": func(o *order.Options) {
+			o.Resend = func(context.Context, order.Gap) error { runtime.Goexit(); return nil }
+		},
+		"Voids": func(o *order.Options) {
+			o.Voids = func(context.Context, string, uint64, uint64, uint64) ([]order.Void, error) {
+				runtime.Goexit()
+				return nil, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s order.Store) {
+				n, o := newNotes(), &order.Options{}
+				set(o)
+				b := newBuffer(t, s, o)
+				stop := start(t, b, n.handle, slowly)
+				push(t, b, order.Buffered, msgs("a", 1, 3)...)
+				later(time.Hour)
+				stop()
+				n.want(t, "0s a:1", "5m0s a:3")
+				if st := b.Stats(); st.Callbacks == 0 || st.Callbacks > 100 || st.GapsAlerted != 1 {
+					t.Errorf("%d callbacks failed, %d alerts", st.Callbacks, st.GapsAlerted)
 				}
-				n.alert(ctx, g)
-			}})
-			stop := start(t, b, n.handle, slowly)
-			push(t, b, order.Buffered, msgs("a", 1, 3)...)
-			later(time.Hour)
-			stop()
-			n.want(t, "0s a:1", "32s alert a 2-3", "5m0s a:3")
+			})
 		})
-	})
+	}
 }
 
 // Nobody is told twice if the record of an alert has no answer, and somebody is
@@ -368,22 +386,126 @@ func TestGapIsFilledFromBelow(t *testing.T) {
 	})
 }
 
-// Nobody worked for a while: the alert and the skip fall into one look, and the
-// record has both.
+// The alert and the skip fall into one look, and the record has both.
 func TestAlertOfTheLookThatSkips(t *testing.T) {
 	bubble(t, func(t *testing.T, s order.Store) {
 		n := newNotes()
-		b := newBuffer(t, s, &order.Options{Alert: n.alert, Resend: func(context.Context, order.Gap) error { return nil }})
-		push(t, b, order.Buffered, msgs("a", 1, 3)...)
-		later(10 * time.Minute)
+		b := newBuffer(t, s, &order.Options{Alert: n.alert, GapTimeout: 20 * time.Second})
 		stop := start(t, b, n.handle, slowly)
+		push(t, b, order.Buffered, msgs("a", 1, 3)...)
 		later(time.Minute)
 		stop()
-		n.want(t, "10m0s a:1", "10m1s alert a 2-3", "10m1s a:3")
+		n.want(t, "0s a:1", "20s alert a 2-3", "20s a:3")
 		gaps, err := b.Gaps(t.Context(), order.Query{})
 		if err != nil || len(gaps) != 1 || gaps[0].Open || !gaps[0].Alerted || gaps[0].Asked != 0 {
 			t.Errorf("gaps %+v, %v", gaps, err)
 		}
+	})
+}
+
+// The time of a gap is over before anybody could do anything about it, because no
+// worker ran or its key was held up: it is not skipped before somebody was told, and
+// the sender asked, and had a moment.
+func TestGapThatTimedOutUnseen(t *testing.T) {
+	resend := retry.Exponential(3*time.Second, time.Minute, retry.NoJitter)
+	for name, test := range map[string]struct {
+		opts   order.Options
+		resend bool
+		at     []uint64      // what is pushed
+		down   time.Duration // for how long no worker runs
+		want   []string
+		asked  int
+	}{
+		"asked": {resend: true, opts: order.Options{ResendBackoff: resend}, at: []uint64{3}, down: 10 * time.Minute,
+			want: []string{"10m0s alert a 1-3", "10m0s ask 1-3 (0)", "10m3s a:3"}, asked: 1},
+		"first ask is after the deadline": {resend: true, opts: order.Options{ResendBackoff: resend, GapTimeout: time.Second, AlertAfter: 20 * time.Second}, at: []uint64{3},
+			want: []string{"1s alert a 1-3", "1s ask 1-3 (0)", "2s a:3"}, asked: 1},
+		"told": {at: []uint64{3}, down: 10 * time.Minute,
+			want: []string{"10m0s alert a 1-3", "10m1s a:3"}},
+		"voids do not shorten it": {opts: order.Options{ResendBackoff: resend, Voids: func(context.Context, string, uint64, uint64, uint64) ([]order.Void, error) { return nil, nil }},
+			at: []uint64{3}, down: 10 * time.Minute,
+			want: []string{"10m0s alert a 1-3", "10m3s a:3"}},
+		"short deadline": {opts: order.Options{ResendBackoff: resend, GapTimeout: 2 * time.Second, AlertAfter: time.Second}, at: []uint64{3}, down: time.Minute,
+			want: []string{"1m0s alert a 1-3", "1m2s a:3"}},
+		"stop asks for ever": {resend: true, opts: order.Options{AfterTimeout: order.Stop, ResendBackoff: retry.Exponential(time.Hour, time.Hour, retry.NoJitter)}, at: []uint64{3}, down: 30 * time.Minute,
+			want: []string{"30m0s alert a 1-3", "1h0m0s ask 1-3 (0)"}, asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s order.Store) {
+				n, o := newNotes(), test.opts
+				o.Alert = n.alert
+				if test.resend {
+					o.Resend = func(_ context.Context, g order.Gap) error {
+						n.add("ask %d-%d (%d)", g.From, g.To, g.Asked)
+						return nil
+					}
+				}
+				b := newBuffer(t, s, &o)
+				push(t, b, order.Buffered, msgs("a", test.at...)...)
+				later(test.down)
+				stop := start(t, b, n.handle, slowly)
+				later(90*time.Minute - test.down)
+				stop()
+				n.want(t, test.want...)
+				gaps, err := b.Gaps(t.Context(), order.Query{})
+				if err != nil || len(gaps) != 1 || !gaps[0].Alerted || gaps[0].Asked != test.asked {
+					t.Errorf("gaps %+v, %v", gaps, err)
+				}
+			})
+		})
+	}
+}
+
+// What comes in the moment that a gap is given is in order.
+func TestGapIsFilledWhenAskedAtLast(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		var b *order.Buffer
+		b = newBuffer(t, s, &order.Options{Resend: func(_ context.Context, g order.Gap) error {
+			go b.Push(context.Background(), msgs("a", 2)...)
+			return nil
+		}})
+		broken := true
+		stop := start(t, b, func(ctx context.Context, m order.Message) error {
+			if m.Position.Number == 1 && broken {
+				return errBroken
+			}
+			return n.handle(ctx, m)
+		}, &order.RunOptions{MaxAttempts: 1, Poll: time.Minute})
+		push(t, b, order.Buffered, msgs("a", 1, 3)...)
+		later(time.Hour)
+		broken = false
+		wantErr(t, b.Resume(t.Context(), "a", order.Position{Epoch: 1, Number: 1}, "ops", ""), nil)
+		later(time.Minute)
+		stop()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if len(n.list) != 3 || b.Stats().GapsSkipped != 0 {
+			t.Errorf("noted %q, %d gaps skipped", n.list, b.Stats().GapsSkipped)
+		}
+	})
+}
+
+// Behind a message that was parked, a gap that is told of only at its end is given
+// the moment, too.
+func TestGapBehindParkedIsGivenAMoment(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		n := newNotes()
+		b := newBuffer(t, s, &order.Options{Alert: n.alert, GapTimeout: 10 * time.Second})
+		broken := true
+		stop := start(t, b, func(ctx context.Context, m order.Message) error {
+			if m.Position.Number == 1 && broken {
+				return errBroken
+			}
+			return n.handle(ctx, m)
+		}, &order.RunOptions{MaxAttempts: 1, Poll: 100 * time.Millisecond})
+		push(t, b, order.Buffered, msgs("a", 1, 3)...)
+		later(time.Hour)
+		broken = false
+		wantErr(t, b.Resume(t.Context(), "a", order.Position{Epoch: 1, Number: 1}, "ops", ""), nil)
+		later(time.Minute)
+		stop()
+		n.want(t, "1h0m0s a:1", "1h0m0s alert a 2-3", "1h0m1s a:3")
 	})
 }
 

@@ -42,6 +42,8 @@ func TestLateMessage(t *testing.T) {
 		stop()
 		if m := late.messages()[0]; !m.Late || m.Attempt != 1 || string(m.Payload) != "a2" {
 			t.Errorf("got %+v", m)
+		} else if g := m.Gap; g == nil || g.From != 2 || g.To != 3 || g.Reason != order.ReasonResolved || g.Actor != "ops" {
+			t.Errorf("its gap is %+v", g)
 		}
 		if l := wantCursor(t, b, "a", 5, 3); l.Late != 1 || l.Skipped != 0 {
 			t.Errorf("%+v", l)
@@ -227,7 +229,7 @@ func TestSkipIsRefusedBesideALateMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, s order.Store) {
 		begin, late := time.Now(), 0
 		var b *order.Buffer
-		b = newBuffer(t, s, &order.Options{OnLate: func(context.Context, order.Message) error {
+		b = newBuffer(t, s, &order.Options{AlertAfter: time.Hour, OnLate: func(context.Context, order.Message) error {
 			if late++; late == 1 {
 				push(t, b, order.Buffered, msg("a", 6)) // of the gap
 			}

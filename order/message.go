@@ -33,6 +33,7 @@ type Message struct {
 	Attempt int           // how often it was begun, this time included
 	Age     time.Duration // since it was pushed
 	Late    bool          // it came after its number had been skipped
+	Gap     *Gap          // for Options.OnLate: the record of the gap it belonged to, while that is kept
 	Error   string        // of the last failed attempt
 }
 
@@ -43,6 +44,22 @@ type Answer struct {
 	Position   Position
 	Unverified bool  // Duplicate: the content can no longer be compared
 	Err        error // in batches: this message has no answer
+}
+
+// Taken says that the message is taken care of, and may be acknowledged to its sender:
+// it was answered Buffered, Duplicate, Late or Unordered, without an error. Of the
+// others, Full is to be sent again later, and so is one with an error; Conflict,
+// StaleEpoch and TooFar are not stored and never will be, and somebody should look at
+// what the sender does.
+func (a Answer) Taken() bool {
+	if a.Err != nil {
+		return false
+	}
+	switch a.State {
+	case Buffered, Duplicate, Late, Unordered:
+		return true
+	}
+	return false
 }
 
 // Arrived is what a push found.

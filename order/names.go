@@ -14,9 +14,9 @@ func (s State) String() string {
 	return name("state", uint8(s), "unknown", "delivered", "void", "skipped", "late", "settled", "buffered", "parked", "unordered", "missing")
 }
 
-// String returns the reason's name.
+// String returns the reason's name; the zero one, of a gap that is open, is "none".
 func (r Reason) String() string {
-	return name("reason", uint8(r), "", "timeout", "dropped", "abandoned", "resolved")
+	return name("reason", uint8(r), "none", "timeout", "dropped", "abandoned", "resolved")
 }
 
 // String returns the resolution's name; the zero one is "unresolved".

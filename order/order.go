@@ -34,13 +34,36 @@
 //	if err != nil {
 //		return err // do not acknowledge: it is not known to be stored
 //	}
+//	if !answers[0].Taken() {
+//		return refused(answers[0]) // Full: again later; Conflict, StaleEpoch, TooFar: never
+//	}
 //	...
 //	err = buffer.Run(ctx, func(ctx context.Context, m order.Message) error {
 //		return crm.Put(ctx, m.ID, m.Payload)
 //	}, nil)
 //
+// For what goes out most callers want [Lanes]: the messages of each customer go out
+// through the account that the customer has, one at a time per account, numbered and in
+// order, at the rate of the account. [Lanes.Enqueue] takes them and [Lanes.Run] sends
+// them.
+//
 // Use order for streams whose sender numbers its messages. For those that only
 // arrive use [github.com/pawl-go/pawl/inbox].
+//
+// # What a user needs
+//
+//   - to put in order: [Buffer], [Options], [Message], [Position], [Answer] with
+//     [Arrived], [RunOptions] with [Mode]; for RunTx the InTx of a store;
+//   - for gaps: [Gap], [GapPolicy], [Void]; [Query] with [Cursor], [Reason] and
+//     [Resolution] for whoever looks after them; [EpochPolicy] if senders begin again;
+//   - to look: [Account] with [Ledger] and [Arrivals], [Found] with [State], [Totals],
+//     [Stats], [Hooks];
+//   - to send: [Lanes], [LanesOptions], [Outbound], [Queued], [Sending], [Rate],
+//     [Cause], [LaneStats].
+//
+// The rest is for those who write a store: [Store], [Sweeper], [Params], [Arrival],
+// [Ask], [Claimed], [Claim], [Settlement] with [Kind], [Place]; and for a handler in
+// transactions of its own, [TxHandler] with [TxRun].
 //
 // # Keys and epochs
 //
@@ -129,16 +152,24 @@ type Options struct {
 	// MiB.
 	MaxPayload int
 
-	// GapTimeout is how long a gap is waited for, counted from when it opened. Zero
-	// means 5 minutes.
+	// GapTimeout is how long a gap is waited for, counted from when it opened: from
+	// the arrival of the message behind it, also while no worker runs or a lower
+	// number holds the key up. Zero means 5 minutes.
+	//
+	// A gap whose time is over before it was anybody's turn is not skipped at once. It
+	// is waited for once more, for the first delay of ResendBackoff (1 second by
+	// default), at most GapTimeout. With Resend that is so if it was never asked for,
+	// and it is asked for first. Without, it is so if nobody was told of it although
+	// AlertAfter is less than GapTimeout, and Alert is called first; if AlertAfter is not
+	// less, the key has to have stood at the gap for that time.
 	GapTimeout time.Duration
 
 	// AfterTimeout says what happens then. The zero value is Skip.
 	AfterTimeout GapPolicy
 
 	// Alert is told of a gap that is open for AlertAfter, and of any gap before it is
-	// skipped: once, or again if the process dies before that is recorded. Zero
-	// AlertAfter means 30 seconds.
+	// skipped: once, or again if the process dies before that is recorded. If it panics
+	// or ends its goroutine, it counts as told. Zero AlertAfter means 30 seconds.
 	Alert      func(ctx context.Context, g Gap)
 	AlertAfter time.Duration
 
@@ -155,7 +186,8 @@ type Options struct {
 	// opened, and again while it is open. A certain void is crossed at once. One that
 	// is orphaned may still be on its way, and is crossed when the key has stood at the
 	// gap, and no later message of the range arrived, for OrphanWait. Zero OrphanWait
-	// means 10 seconds. Ranges may be larger than what was asked.
+	// means 10 seconds. Ranges may be larger than what was asked. The example "Voids"
+	// of Options joins it to package seqgen.
 	Voids      func(ctx context.Context, key string, epoch, from, to uint64) ([]Void, error)
 	OrphanWait time.Duration
 
@@ -163,7 +195,8 @@ type Options struct {
 	// is Drain.
 	OldEpoch EpochPolicy
 
-	// OnLate is handed messages whose number had been skipped or was void, out of
+	// OnLate is handed messages whose number had been skipped or was void, with the
+	// record of the gap in Message.Gap if it was skipped and the record is kept, out of
 	// order, one at a time per key. It is tried again and parks like a handler, and
 	// while it waits for its next attempt, or for a person, it holds up nothing. While
 	// it is handed over, its key waits: for RunOptions.Timeout at most, or
@@ -205,7 +238,8 @@ type Options struct {
 	// second for those that were.
 	//
 	// An error is the message's answer. The context does not end, and all pushes wait
-	// for the function, so bound what it does. It must not call Push of this buffer.
+	// for the function, so bound what it does. It must not call Push or Forget of this
+	// buffer.
 	OnUnavailable func(ctx context.Context, ms []Message) []error
 
 	// UnavailableAfter is how long the store has to answer a push before that. Zero

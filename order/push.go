@@ -21,11 +21,12 @@ import (
 // once under Abandon. Only a still higher epoch helps then, or [Buffer.Forget]. So
 // take epochs from where nobody can make them up.
 //
-// The error is nil only if every message has its answer. [ErrInvalid] is returned
-// for a bad message before anything is stored, then there are no answers; the
-// context's error when ctx ended first; and [ErrUnavailable] when the store gave no
-// answer: then each message has its own, and one whose Answer.Err is set may be
-// stored or not. Push it again, which is harmless.
+// The error is nil only if the store has answered for every message, which does not
+// mean that it has taken each: see [Answer.Taken]. [ErrInvalid] is returned for a bad
+// message before anything is stored, and there are no answers then. In all other cases
+// each message has its own: the error wraps the context's when ctx ended first, and
+// [ErrUnavailable] when the store gave no answer, and a message whose Answer.Err is
+// set may be stored or not. Push it again, which is harmless.
 //
 // Messages of one call take effect in its order. A payload is not retained.
 func (b *Buffer) Push(ctx context.Context, msgs ...Message) ([]Answer, error) {
@@ -78,15 +79,16 @@ func digest(id string, payload []byte) (d [16]byte) {
 
 // push stores arrivals that are valid, and counts the answers.
 func (b *Buffer) push(ctx context.Context, arrivals []Arrival) ([]Answer, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, unavailable(ctx, "push", err)
-	}
+	err := ctx.Err()
 	if len(arrivals) == 0 {
-		return nil, nil
+		if err != nil {
+			err = unavailable(ctx, "push", err)
+		}
+		return nil, err
 	}
 	var answers []Answer
-	var err error
 	switch {
+	case err != nil:
 	case b.local && !b.bound:
 		answers, err = b.ask(ctx, arrivals)
 	case b.bound:
@@ -100,8 +102,7 @@ func (b *Buffer) push(ctx context.Context, arrivals []Arrival) ([]Answer, error)
 		cancel()
 	}
 	if err != nil {
-		b.counts.errors.Add(1)
-		return nil, unavailable(ctx, fmt.Sprintf("push of %d messages", len(arrivals)), err)
+		answers = slices.Repeat([]Answer{{Err: err}}, len(arrivals))
 	}
 	return answers, b.answered(ctx, arrivals, answers)
 }
@@ -115,7 +116,7 @@ func (b *Buffer) answered(ctx context.Context, arrivals []Arrival, answers []Ans
 		a := &answers[i]
 		if a.Err != nil {
 			a.Err = unavailable(ctx, fmt.Sprintf("push of number %d of key %s", arrivals[i].Position.Number, short(arrivals[i].Key)), a.Err)
-			if first = orErr(first, a.Err); failed == 0 {
+			if first = orErr(first, a.Err); failed == 0 && errors.Is(a.Err, ErrUnavailable) {
 				b.counts.errors.Add(1)
 			}
 			failed++

@@ -3,6 +3,7 @@ package order_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,4 +216,58 @@ func TestNewRefuses(t *testing.T) {
 	wantErr(t, b.With(nil).Run(t.Context(), nop, nil), order.ErrInvalid)
 	_, err := b.With(nil).Push(t.Context(), msg("a", 1))
 	wantErr(t, err, order.ErrInvalid)
+}
+
+// A push whose store hangs, or whose caller gives up, has an answer for each message:
+// none is known to be stored.
+func TestPushWithoutAnAnswerHasAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(order.NewMemory())
+		s.hang = func(st step) bool { return st.op == "push" }
+		b := newBuffer(t, s, nil)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, test := range []struct {
+			name string
+			ctx  context.Context
+			want error
+		}{
+			{"the caller gives up", short, context.DeadlineExceeded},
+			{"the caller gave up", gone, context.Canceled},
+			{"the store hangs", t.Context(), order.ErrUnavailable},
+		} {
+			name := test.name
+			answers, err := b.Push(test.ctx, msgs("a", 1, 2)...)
+			wantErr(t, err, test.want)
+			if own := test.ctx != t.Context(); own == errors.Is(err, order.ErrUnavailable) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if len(answers) != 2 {
+				t.Fatalf("%s: answers %+v", name, answers)
+			}
+			for _, a := range answers {
+				if wantErr(t, a.Err, test.want); a.Taken() {
+					t.Errorf("%s: %+v counts as taken", name, a)
+				}
+			}
+		}
+		later(time.Minute) // the store's calls end
+		if answers, err := b.Push(t.Context(), order.Message{}); answers != nil || !errors.Is(err, order.ErrInvalid) {
+			t.Errorf("%v, %v", answers, err)
+		}
+	})
+}
+
+func TestTaken(t *testing.T) {
+	for state := order.Arrived(0); state <= order.Unordered+1; state++ {
+		want := slices.Contains([]order.Arrived{order.Buffered, order.Duplicate, order.Late, order.Unordered}, state)
+		if got := (order.Answer{State: state}).Taken(); got != want {
+			t.Errorf("%v is taken: %v", state, got)
+		}
+		if (order.Answer{State: state, Err: errBroken}).Taken() {
+			t.Errorf("%v with an error is taken", state)
+		}
+	}
 }

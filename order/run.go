@@ -106,6 +106,10 @@ func (b *Buffer) Run(ctx context.Context, handle func(context.Context, Message) 
 // and the move of the cursor commit together, so an effect happens once. The
 // attempts are counted before, in a step of their own. The store makes
 // the handler: its method InTx.
+//
+// Late messages are not part of that: [Options.OnLate] runs outside of any
+// transaction, and is handed a message at least once, as under Run. It should be
+// idempotent.
 func (b *Buffer) RunTx(ctx context.Context, handle TxHandler, opts *RunOptions) error {
 	if handle == nil {
 		return invalid("nil handler")

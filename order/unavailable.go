@@ -195,6 +195,45 @@ func (b *Buffer) report() {
 	b.Wake()
 }
 
+// takeUnreported takes what is to be reported of a key out of the list. It waits for
+// a report that is under way.
+func (b *Buffer) takeUnreported(key string) (taken []Settlement) {
+	o := &b.outage
+	if o.count.Load() == 0 {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.keys[key] == 0 {
+		return nil
+	}
+	kept := make([]Settlement, 0, len(o.list)-o.keys[key])
+	for _, s := range o.list {
+		if s.Key == key {
+			taken = append(taken, s)
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	delete(o.keys, key)
+	o.list = kept
+	o.count.Store(int64(len(kept)))
+	return taken
+}
+
+// putUnreported puts back what takeUnreported took.
+func (b *Buffer) putUnreported(key string, taken []Settlement) {
+	if len(taken) == 0 {
+		return
+	}
+	o := &b.outage
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list = append(taken, o.list...)
+	o.keys[key] += len(taken)
+	o.count.Store(int64(len(o.list)))
+}
+
 // reportBatch settles a batch once and returns what was not answered for.
 func (b *Buffer) reportBatch(batch []Settlement) (kept []Settlement) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.opts.UnavailableAfter)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/order"
 )
 
-// The degraded mode of the seed: no order while the store is down, and an account
+// The degraded mode: no order while the store is down, and an account
 // that adds up afterwards.
 func TestDegradedMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -264,5 +265,65 @@ func TestReportInParts(t *testing.T) {
 		}
 		push(t, b, order.Buffered, msg("a", n+2))
 		wantCursor(t, b, "a", n+2, n+1)
+	})
+}
+
+// One position that cannot be noted holds up no other, in its batch or behind it.
+func TestSettledGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, s order.Store) {
+		b := newBuffer(t, s, &order.Options{MaxAhead: 2000})
+		positions := []order.Position{{Epoch: 1, Number: 5000}}
+		for n := range uint64(1100) {
+			positions = append(positions, order.Position{Epoch: 1, Number: n + 1})
+		}
+		positions = append(positions, order.Position{Epoch: 1, Number: 6000})
+		err := b.Settled(t.Context(), "a", positions...)
+		wantErr(t, err, order.ErrTooFar)
+		if text := fmt.Sprint(err); !strings.Contains(text, "number 5000 of") || !strings.Contains(text, "number 6000 of") {
+			t.Errorf("the error names not both: %v", err)
+		}
+		if l := account(t, b, "a").Ledgers[0]; l.OutOfOrder != 1100 {
+			t.Errorf("%d of 1100 were noted", l.OutOfOrder)
+		}
+	})
+}
+
+// What was handed over of a key that is forgotten is not reported, unless the key is
+// not known to be forgotten.
+func TestForgetDuringOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(order.NewMemory())
+		b := newBuffer(t, s, &order.Options{OnUnavailable: func(context.Context, []order.Message) []error { return nil }})
+		unreported := func(want int) {
+			t.Helper()
+			if n := b.Stats().Unreported; n != want {
+				t.Errorf("%d are to be reported, want %d", n, want)
+			}
+		}
+		s.set(func(f *faulty) { f.before = func(step) error { return errBroken } })
+		push(t, b, order.Unordered, msgs("a", 1, 2)...)
+		push(t, b, order.Unordered, msgs("b", 1)...)
+		push(t, b, order.Unordered, msgs("c", 1)...)
+		wantErr(t, b.Forget(t.Context(), "a"), order.ErrUnavailable)
+		wantErr(t, b.Forget(t.Context(), "unknown"), order.ErrUnavailable)
+		unreported(4)
+		s.set(func(f *faulty) { f.before = fail("push") })
+		wantErr(t, b.Forget(t.Context(), "a"), nil)
+		unreported(2)
+		push(t, b, order.Unordered, msgs("c", 2)...) // the push reports the others first
+		unreported(1)
+		s.set(func(f *faulty) { f.before = nil })
+		later(5 * time.Second)
+		push(t, b, order.Buffered, msgs("d", 1)...)
+		unreported(0)
+		if a := account(t, b, "a"); len(a.Ledgers) > 0 {
+			t.Errorf("the forgotten key is there again: %+v", a.Ledgers)
+		}
+		for key, want := range map[string]uint64{"b": 1, "c": 2} {
+			if l := account(t, b, key).Ledgers[0]; l.OutOfOrder != want {
+				t.Errorf("key %s: %+v", key, l)
+			}
+		}
+		push(t, b, order.Buffered, msgs("a", 1)...) // it is new, and nothing holds it back
 	})
 }

@@ -73,7 +73,10 @@ func push(ctx context.Context, buffer *order.Buffer, number uint64, body string)
 	m := order.Message{Key: "account-7", Position: order.Position{Number: number}, Payload: []byte(body)}
 	answers, err := buffer.Push(ctx, m)
 	if err != nil {
-		log.Fatal(err) // not stored: do not acknowledge
+		log.Fatal(err) // not known to be stored: do not acknowledge
+	}
+	if !answers[0].Taken() {
+		log.Fatal(answers[0].State) // full, or nothing that can be stored
 	}
 	fmt.Println(number, "is", answers[0].State)
 }

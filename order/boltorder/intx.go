@@ -22,6 +22,9 @@ import (
 // quick, and must not call a buffer, a store or the file but through tx. It does
 // not commit tx or roll it back: bbolt answers that with a panic, which fails the
 // message.
+//
+// Late messages do not come here: Options.OnLate of the buffer runs outside of the
+// transaction, and may be handed one more than once.
 func (s *Store) InTx(fn func(ctx context.Context, tx *bbolt.Tx, m order.Message) error) order.TxHandler {
 	return func(ctx context.Context, run *order.TxRun) (delivered int, err error) {
 		n := len(run.Messages)
