@@ -83,6 +83,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/dedup"
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/internal/pgschema"
 )
 
@@ -125,7 +126,7 @@ func New(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 // Claim implements [dedup.Store]. When the connection breaks or the context
 // ends within a batch, the claims without an answer carry the error.
 func (s *Store) Claim(ctx context.Context, p dedup.Params, asks []dedup.Ask) ([]dedup.Claim, error) {
-	claims, err := s.claim(ctx, s.unbound(), p, asks)
+	claims, err := s.claim(ctx, s.alone(), p, asks)
 	return claims, s.wrap("claim", err)
 }
 
@@ -133,13 +134,13 @@ func (s *Store) Claim(ctx context.Context, p dedup.Params, asks []dedup.Ask) ([]
 // that is settling the same ID or has claimed it anew, each time for at most a
 // quarter of a second, and then carries [ErrBusy].
 func (s *Store) Settle(ctx context.Context, p dedup.Params, settlements []dedup.Settlement) ([]error, error) {
-	errs, err := s.settle(ctx, s.unbound(), p, settlements)
+	errs, err := s.settle(ctx, s.alone(), p, settlements)
 	return errs, s.wrap("settle", err)
 }
 
 // Held implements [dedup.Store].
 func (s *Store) Held(ctx context.Context, scope, after string, n int) ([]dedup.Claim, error) {
-	claims, err := s.held(ctx, s.unbound(), scope, after, n)
+	claims, err := s.held(ctx, s.alone(), scope, after, n)
 	return claims, s.wrap("held", err)
 }
 
@@ -151,18 +152,7 @@ func (s *Store) Held(ctx context.Context, scope, after string, n int) ([]dedup.C
 // A call of the view that fails with a database error has aborted the
 // transaction, as any statement would.
 func (s *Store) Tx(tx pgx.Tx) dedup.Store {
-	if tx == nil {
-		tx = noTx{}
-	}
-	return &bound{s, tx}
-}
-
-// noTx is the transaction of a view that was made without one. Only its Query is
-// ever called.
-type noTx struct{ pgx.Tx }
-
-func (noTx) Query(context.Context, string, ...any) (pgx.Rows, error) {
-	return nil, fmt.Errorf("%w: the transaction is nil", dedup.ErrInvalid)
+	return &bound{s, within(tx)}
 }
 
 // ErrBusy says that a settlement was not applied because another transaction
@@ -173,33 +163,31 @@ var ErrBusy = errors.New("pgdedup: another transaction is at work on this ID, no
 // bound is the view of a Store within a transaction.
 type bound struct {
 	*Store
-	tx pgx.Tx
+	r pgcall.Route
 }
 
 func (b *bound) Claim(ctx context.Context, p dedup.Params, asks []dedup.Ask) ([]dedup.Claim, error) {
-	claims, err := b.claim(ctx, within(b.tx), p, asks)
+	claims, err := b.claim(ctx, b.r, p, asks)
 	return claims, b.wrap("claim in a transaction", err)
 }
 
 func (b *bound) Settle(ctx context.Context, p dedup.Params, settlements []dedup.Settlement) ([]error, error) {
-	errs, err := b.settle(ctx, within(b.tx), p, settlements)
+	errs, err := b.settle(ctx, b.r, p, settlements)
 	return errs, b.wrap("settle in a transaction", err)
 }
 
 func (b *bound) Held(ctx context.Context, scope, after string, n int) ([]dedup.Claim, error) {
-	claims, err := b.held(ctx, within(b.tx), scope, after, n)
+	claims, err := b.held(ctx, b.r, scope, after, n)
 	return claims, b.wrap("held in a transaction", err)
 }
 
-func (s *Store) held(ctx context.Context, r route, scope, after string, n int) (claims []dedup.Claim, err error) {
-	err = r.call(ctx, func(rows pgx.Rows) error {
-		claims, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (dedup.Claim, error) {
-			var token, age int64
-			c := dedup.Claim{State: dedup.Unknown}
-			err := row.Scan(&c.ID, &token, &c.Attempt, &age)
-			c.Token, c.Age = uint64(token), micros(age)
-			return c, err
-		})
+func (s *Store) held(ctx context.Context, r pgcall.Route, scope, after string, n int) (claims []dedup.Claim, err error) {
+	err = r.Call(ctx, func(rows pgx.Rows) error {
+		var token, age int64
+		c := dedup.Claim{State: dedup.Unknown}
+		err := rows.Scan(&c.ID, &token, &c.Attempt, &age)
+		c.Token, c.Age = uint64(token), micros(age)
+		claims = append(claims, c)
 		return err
 	}, s.sql.held, scope, after, n)
 	return claims, err

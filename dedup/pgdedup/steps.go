@@ -3,7 +3,6 @@ package pgdedup
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl/dedup"
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/internal/pgschema"
 )
 
@@ -28,48 +27,15 @@ const maxLocks = 256
 // is larger: a message to the server is limited to 1 GB.
 const maxBytes = 8 << 20
 
-// A route is how calls reach the server: each in a transaction of its own, or
-// all in the caller's.
-type route struct {
-	call  func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error
-	most  int  // IDs per call
-	bound bool // to the caller's transaction, which any error aborts
+func (s *Store) alone() pgcall.Route { return pgcall.Alone(s.pool, 0) }
+
+func within(tx pgx.Tx) pgcall.Route { return pgcall.Within(tx, 0, dedup.ErrInvalid) }
+
+var errorsOf = pgcall.Package{
+	Name: "pgdedup", Invalid: dedup.ErrInvalid, AtRisk: dedup.ErrAtRisk, Unchecked: dedup.ErrUnchecked, Isolation: ErrIsolation,
 }
 
-// unbound is the route of calls in transactions of their own. Where the
-// database's default isolation is above READ COMMITTED the call refuses it, and
-// is sent again with the isolation it needs.
-func (s *Store) unbound() route {
-	return route{most: maxLocks, call: func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error {
-		err := call(ctx, s.pool, read, sql, args...)
-		if !hasCode(err, "25000") {
-			return err
-		}
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			return call(ctx, tx, read, sql, args...)
-		})
-	}}
-}
-
-// within is the route of calls in the caller's transaction.
-func within(tx pgx.Tx) route {
-	return route{bound: true, most: math.MaxInt, call: func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error {
-		return call(ctx, tx, read, sql, args...)
-	}}
-}
-
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func call(ctx context.Context, q querier, read func(pgx.Rows) error, sql string, args ...any) error {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	return read(rows)
-}
+func (s *Store) wrap(step string, err error) error { return errorsOf.Wrap(step, s.schema, err) }
 
 type statements struct{ claim, settle, held, sweep string }
 
@@ -85,10 +51,10 @@ func newStatements(schema string) statements {
 	}
 }
 
-func (s *Store) claim(ctx context.Context, r route, p dedup.Params, asks []dedup.Ask) ([]dedup.Claim, error) {
+func (s *Store) claim(ctx context.Context, r pgcall.Route, p dedup.Params, asks []dedup.Ask) ([]dedup.Claim, error) {
 	claims := make([]dedup.Claim, len(asks))
 	id := func(i int) string { return asks[i].ID }
-	left, err := r.inChunks(ctx, len(asks), id, nil, func(places []int) error {
+	left, err := inChunks(ctx, r, len(asks), id, nil, func(places []int) error {
 		return s.claimChunk(ctx, r, p, asks, places, claims)
 	})
 	if len(left) == len(asks) && err != nil {
@@ -102,7 +68,7 @@ func (s *Store) claim(ctx context.Context, r route, p dedup.Params, asks []dedup
 
 // claimChunk asks for distinct IDs in one call and writes the answers to their
 // places in claims.
-func (s *Store) claimChunk(ctx context.Context, r route, p dedup.Params, asks []dedup.Ask, places []int, claims []dedup.Claim) error {
+func (s *Store) claimChunk(ctx context.Context, r pgcall.Route, p dedup.Params, asks []dedup.Ask, places []int, claims []dedup.Claim) error {
 	ids := make([]string, len(places))
 	nonces := make([][]byte, len(places))
 	var fingerprints [][]byte // nil while all are zero
@@ -116,65 +82,73 @@ func (s *Store) claimChunk(ctx context.Context, r route, p dedup.Params, asks []
 			fingerprints[n] = asks[i].Fingerprint[:]
 		}
 	}
-	var answers []dedup.Claim
-	err := r.call(ctx, func(rows pgx.Rows) (err error) {
-		answers, err = readClaims(rows, p, len(places))
+	answers := newAnswers(p, len(places))
+	err := r.Call(ctx, answers.read, s.sql.claim, p.Scope, ids, nonces, fingerprints,
+		p.Lease.Microseconds(), p.Retention.Microseconds(), p.OnLapse == dedup.Hold, p.Complete, r.Bound)
+	if err != nil {
 		return err
-	}, s.sql.claim, p.Scope, ids, nonces, fingerprints,
-		p.Lease.Microseconds(), p.Retention.Microseconds(), p.OnLapse == dedup.Hold, p.Complete, r.bound)
+	}
+	granted, err := answers.all()
 	if err != nil {
 		return err
 	}
 	for n, i := range places {
-		claims[i] = answers[n]
+		claims[i] = granted[n]
 		claims[i].ID = asks[i].ID
 	}
 	return nil
 }
 
-// readClaims reads the rows of dedup_claim: what is common to the first attempts
-// in one row, and one row for every other ask.
-func readClaims(rows pgx.Rows, p dedup.Params, asked int) ([]dedup.Claim, error) {
-	first := dedup.Claim{State: dedup.Acquired, Attempt: 1, Left: p.Lease}
-	if p.Complete {
-		first.Left = 0
-	}
-	answers := make([]dedup.Claim, asked)
-	granted, others := -1, 0
-	for rows.Next() {
-		var n, attempt int
-		var state int16
-		var token, left, age int64
-		var result []byte
-		if err := rows.Scan(&n, &state, &token, &attempt, &left, &age, &result); err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			first.Token, granted = uint64(token), attempt
-			continue
-		}
-		others++
-		c := dedup.Claim{State: dedup.State(state), Token: uint64(token), Attempt: attempt, Left: micros(left), Age: micros(age)}
-		if c.State == dedup.Done {
-			c.Result = append([]byte{}, result...)
-		}
-		answers[n-1] = c
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if granted+others != asked {
-		return nil, fmt.Errorf("%d answers to %d asks", granted+others, asked)
-	}
-	for n := range answers {
-		if answers[n].State == 0 {
-			answers[n] = first
-		}
-	}
-	return answers, nil
+// answers are the rows of dedup_claim: what is common to the first attempts in
+// one row, and one row for every other ask.
+type answers struct {
+	claims          []dedup.Claim
+	first           dedup.Claim
+	granted, others int // how many there were of each
 }
 
-func (s *Store) settle(ctx context.Context, r route, p dedup.Params, settlements []dedup.Settlement) ([]error, error) {
+func newAnswers(p dedup.Params, asked int) *answers {
+	a := &answers{claims: make([]dedup.Claim, asked), first: dedup.Claim{State: dedup.Acquired, Attempt: 1, Left: p.Lease}, granted: -1}
+	if p.Complete {
+		a.first.Left = 0
+	}
+	return a
+}
+
+func (a *answers) read(rows pgx.Rows) error {
+	var n, attempt int
+	var state int16
+	var token, left, age int64
+	var result []byte
+	if err := rows.Scan(&n, &state, &token, &attempt, &left, &age, &result); err != nil {
+		return err
+	}
+	if n == 0 {
+		a.first.Token, a.granted = uint64(token), attempt
+		return nil
+	}
+	a.others++
+	c := dedup.Claim{State: dedup.State(state), Token: uint64(token), Attempt: attempt, Left: micros(left), Age: micros(age)}
+	if c.State == dedup.Done {
+		c.Result = append([]byte{}, result...)
+	}
+	a.claims[n-1] = c
+	return nil
+}
+
+func (a *answers) all() ([]dedup.Claim, error) {
+	if a.granted+a.others != len(a.claims) {
+		return nil, fmt.Errorf("%d answers to %d asks", a.granted+a.others, len(a.claims))
+	}
+	for n := range a.claims {
+		if a.claims[n].State == 0 {
+			a.claims[n] = a.first
+		}
+	}
+	return a.claims, nil
+}
+
+func (s *Store) settle(ctx context.Context, r pgcall.Route, p dedup.Params, settlements []dedup.Settlement) ([]error, error) {
 	var errs []error
 	fail := func(i int, err error) {
 		if errs == nil {
@@ -184,7 +158,7 @@ func (s *Store) settle(ctx context.Context, r route, p dedup.Params, settlements
 	}
 	id := func(i int) string { return settlements[i].ID }
 	size := func(i int) int { return len(settlements[i].Result) }
-	left, err := r.inChunks(ctx, len(settlements), id, size, func(places []int) error {
+	left, err := inChunks(ctx, r, len(settlements), id, size, func(places []int) error {
 		return s.settleChunk(ctx, r, p, settlements, places, fail)
 	})
 	if len(left) == len(settlements) && err != nil {
@@ -198,7 +172,7 @@ func (s *Store) settle(ctx context.Context, r route, p dedup.Params, settlements
 
 // settleChunk settles distinct IDs in one call and reports those that were not
 // applied to fail.
-func (s *Store) settleChunk(ctx context.Context, r route, p dedup.Params, settlements []dedup.Settlement, places []int, fail func(int, error)) error {
+func (s *Store) settleChunk(ctx context.Context, r pgcall.Route, p dedup.Params, settlements []dedup.Settlement, places []int, fail func(int, error)) error {
 	ids := make([]string, len(places))
 	kinds := make([]int16, len(places))
 	tokens := make([]int64, len(places))
@@ -211,11 +185,28 @@ func (s *Store) settleChunk(ctx context.Context, r route, p dedup.Params, settle
 			results[n] = t.Result
 		}
 	}
-	var refused []error
-	err := r.call(ctx, func(rows pgx.Rows) (err error) {
-		refused, err = readSettled(rows, len(places))
-		return err
+	refused := make([]error, len(places))
+	applied, others := -1, 0 // a row says how many were applied, and one each stands for the others
+	err := r.Call(ctx, func(rows pgx.Rows) error {
+		var n, outcome int
+		if err := rows.Scan(&n, &outcome); err != nil {
+			return err
+		}
+		switch {
+		case n == 0:
+			applied = outcome
+			return nil
+		case outcome == 1:
+			refused[n-1] = dedup.ErrStale
+		default:
+			refused[n-1] = ErrBusy
+		}
+		others++
+		return nil
 	}, s.sql.settle, p.Scope, ids, kinds, tokens, leases, results, p.Retention.Microseconds())
+	if err == nil && applied+others != len(places) {
+		err = fmt.Errorf("%d answers to %d settlements", applied+others, len(places))
+	}
 	if err != nil {
 		return err
 	}
@@ -227,36 +218,6 @@ func (s *Store) settleChunk(ctx context.Context, r route, p dedup.Params, settle
 	return nil
 }
 
-// readSettled reads the rows of dedup_settle: the number of settlements that
-// were applied, and one row for every other one.
-func readSettled(rows pgx.Rows, sent int) ([]error, error) {
-	refused := make([]error, sent)
-	applied, others := -1, 0
-	for rows.Next() {
-		var n, outcome int
-		if err := rows.Scan(&n, &outcome); err != nil {
-			return nil, err
-		}
-		switch {
-		case n == 0:
-			applied = outcome
-			continue
-		case outcome == 1:
-			refused[n-1] = dedup.ErrStale
-		default:
-			refused[n-1] = ErrBusy
-		}
-		others++
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if applied+others != sent {
-		return nil, fmt.Errorf("%d answers to %d settlements", applied+others, sent)
-	}
-	return refused, nil
-}
-
 // inChunks calls do for all places, 0 to n-1, in chunks of distinct IDs that
 // ascend. A repeated ID comes in a later round, so that it is answered as if
 // asked alone afterwards. A server that has no room for so many locks gets
@@ -264,14 +225,17 @@ func readSettled(rows pgx.Rows, sent int) ([]error, error) {
 // to make some.
 //
 // After another error it stops, and returns the places that have no answer.
-func (r route) inChunks(ctx context.Context, n int, id func(int) string, size func(int) int, do func(places []int) error) (left []int, err error) {
+func inChunks(ctx context.Context, r pgcall.Route, n int, id func(int) string, size func(int) int, do func(places []int) error) (left []int, err error) {
 	rounds := inRounds(n, id)
-	most, pauses := r.most, 0
+	most, pauses := maxLocks, 0
+	if r.Bound {
+		most = math.MaxInt
+	}
 	for k, places := range rounds {
 		for len(places) > 0 {
 			chunk := places[:chunkLen(places, most, size)]
 			err := do(chunk)
-			if hasCode(err, "53200") && !r.bound { // out of shared memory: nothing was done
+			if pgcall.HasCode(err, pgcall.OutOfMemory) && !r.Bound { // nothing was done
 				if len(chunk) > 1 {
 					most = len(chunk) / 2
 					continue
@@ -347,25 +311,4 @@ func chunkLen(places []int, most int, size func(int) int) int {
 		}
 	}
 	return min(most, len(places))
-}
-
-// wrap adds the package and the operation to an error of the server, and what to
-// do where the functions are missing.
-func (s *Store) wrap(step string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case hasCode(err, "25000"):
-		return fmt.Errorf("pgdedup: %s: %w: %w: %w", step, dedup.ErrInvalid, ErrIsolation, err)
-	case hasCode(err, "42883", "42P01", "3F000"): // undefined function, table, schema
-		return fmt.Errorf("pgdedup: %s: schema %q: %w: %w", step, s.schema, pgschema.ErrNotMigrated, err)
-	}
-	return fmt.Errorf("pgdedup: %s: %w", step, err)
-}
-
-// hasCode says whether the server ended the statement with one of the codes of
-// https://www.postgresql.org/docs/15/errcodes-appendix.html.
-func hasCode(err error, codes ...string) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,49 +62,7 @@ func Schema(schema string) ([]string, error) {
 // It looks at the settings of one connection of the pool. It cannot see whether
 // a failover would promote a standby that lags behind.
 func (s *Store) Check(ctx context.Context) error {
-	err := errors.Join(component.Check(ctx, s.pool, s.schema), s.checkServer(ctx))
-	if err != nil {
-		return fmt.Errorf("pgorder: check: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) checkServer(ctx context.Context) error {
-	var version int
-	var fsync, pageWrites, commit, isolation, encoding string
-	err := s.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::integer, current_setting('fsync'),
-		current_setting('full_page_writes'), current_setting('synchronous_commit'),
-		current_setting('default_transaction_isolation'), current_setting('server_encoding')`).
-		Scan(&version, &fsync, &pageWrites, &commit, &isolation, &encoding)
-	if err != nil {
-		return fmt.Errorf("%w: %w", order.ErrUnchecked, err)
-	}
-	return judge(version, map[string]string{"fsync": fsync, "full_page_writes": pageWrites, "synchronous_commit": commit}, isolation, encoding)
-}
-
-// judge says what is wrong with a server's settings. durability are those that
-// lose committed data when they are off.
-func judge(version int, durability map[string]string, isolation, encoding string) error {
-	var errs []error
-	if version < 150000 {
-		errs = append(errs, fmt.Errorf("PostgreSQL %d is older than 15", version/10000))
-	}
-	var off []string
-	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
-		if durability[name] == "off" {
-			off = append(off, name+" is off")
-		}
-	}
-	if len(off) > 0 {
-		errs = append(errs, fmt.Errorf("%w: %s", order.ErrAtRisk, strings.Join(off, ", ")))
-	}
-	if isolation != "read committed" && isolation != "read uncommitted" { // the same thing in PostgreSQL
-		errs = append(errs, fmt.Errorf("%w: default_transaction_isolation is %s", ErrIsolation, isolation))
-	}
-	if encoding != "UTF8" {
-		errs = append(errs, fmt.Errorf("the database's encoding is %s, not UTF8: IDs outside of it are refused", encoding))
-	}
-	return errors.Join(errs...)
+	return errorsOf.Check(ctx, s.pool, component, s.schema)
 }
 
 // A sweepPlace is where the next Sweep of a scope goes on.
@@ -129,7 +86,7 @@ func (s *Store) Sweep(ctx context.Context, p order.Params, n int) (forgotten int
 	for n > 0 {
 		at, size := s.swept[p.Scope], min(n, stretch)
 		done := false
-		err := s.unbound().call(ctx, func(rows pgx.Rows) error {
+		err := s.alone().Call(ctx, func(rows pgx.Rows) error {
 			var gone int
 			var key *string
 			var epoch, place *int64

@@ -5,10 +5,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/order"
 )
 
-func (s *Store) claim(ctx context.Context, r route, p order.Params, a order.Ask) (order.Claimed, error) {
+func (s *Store) claim(ctx context.Context, r pgcall.Route, p order.Params, a order.Ask) (order.Claimed, error) {
 	var claimed order.Claimed
 	at := map[string]int{}
 	claim := func(key string) *order.Claim {
@@ -20,7 +21,11 @@ func (s *Store) claim(ctx context.Context, r route, p order.Params, a order.Ask)
 		}
 		return &claimed.Claims[i]
 	}
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	late := a.Messages
+	if a.Late > 0 {
+		late = min(late, a.Late)
+	}
+	err := r.Call(ctx, func(rows pgx.Rows) error {
 		var what int16
 		var key, id, text *string
 		var token, left, epoch, at, stop, age int64
@@ -57,9 +62,9 @@ func (s *Store) claim(ctx context.Context, r route, p order.Params, a order.Ask)
 			}
 		case 4:
 			c.Gap = &order.Gap{Key: *key, Epoch: uint64(epoch), From: number(at), To: number(stop), Age: micros(age),
-				Open: true, Old: old, Alerted: flag, Asked: tries}
+				Since: micros(left), Open: true, Old: old, Alerted: flag, Asked: tries}
 		}
 		return nil
-	}, s.sql.claim, p.Scope, a.Nonce[:], a.Keys, a.Messages, int64(a.Bytes), a.Lease.Microseconds())
+	}, s.sql.claim, p.Scope, a.Nonce[:], a.Keys, a.Messages, late, int64(a.Bytes), a.Lease.Microseconds())
 	return claimed, err
 }

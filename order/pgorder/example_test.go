@@ -42,6 +42,9 @@ func ExampleStore_InTx() {
 		if err != nil {
 			log.Fatal(err)
 		}
+		if !answers[0].Taken() {
+			log.Fatal(answers[0].State)
+		}
 		fmt.Println(n, "duplicate:", answers[0].State == order.Duplicate)
 	}
 

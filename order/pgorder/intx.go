@@ -3,10 +3,10 @@ package pgorder
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -27,6 +27,9 @@ import (
 //
 // Every run holds a connection while its handlers work. The pool should have a few
 // more connections than RunOptions.Concurrency, or else claims and leases wait.
+//
+// Late messages do not come here: Options.OnLate of the buffer runs outside of the
+// transaction, and may be handed one more than once.
 func (s *Store) InTx(fn func(ctx context.Context, tx pgx.Tx, m order.Message) error) order.TxHandler {
 	return func(ctx context.Context, run *order.TxRun) (delivered int, err error) {
 		var failure error
@@ -95,14 +98,10 @@ type committer struct {
 }
 
 func (c *committer) Settle(ctx context.Context, p order.Params, settlements []order.Settlement) ([]error, error) {
-	d := settlements[0]
-	release := len(settlements) == 2 && settlements[1].Kind == order.KindRelease && !settlements[1].Unbegun && settlements[1].Delay == 0
-	if d.Kind != order.KindDeliver || len(settlements) != 1 && !release {
-		return c.settleAndCommit(ctx, p, settlements)
-	}
+	d, release := settlements[0], len(settlements) == 2 // that is all that a TxRun sends
 	var b pgx.Batch
 	c.tx.queuePending(&b)
-	b.Queue(c.s.sql.deliver, p.Scope, d.Key, bigint(d.Token), int64(d.Epoch), place(d.To), release,
+	b.Queue(c.s.sql.deliver, p.Scope, d.Key, bigint(d.Token), int64(d.Epoch), place(d.From), place(d.To), release,
 		p.GapLook.Microseconds(), p.KeepBody.Microseconds())
 	if c.s.lazy && !release {
 		b.Queue("SET LOCAL synchronous_commit = off")
@@ -114,32 +113,14 @@ func (c *committer) Settle(ctx context.Context, p order.Params, settlements []or
 	case err == nil:
 		c.tx.over = true
 		return nil, nil
-	case hasCode(err, "PW001"):
+	case pgcall.HasCode(err, "PW001"):
 		refused := make([]error, len(settlements))
 		for i := range refused {
 			refused[i] = order.ErrStale
 		}
 		return refused, nil
-	case hasCode(err, "55P03"):
-		err = fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	return nil, c.s.wrap("settle and commit", err)
-}
-
-func (c *committer) settleAndCommit(ctx context.Context, p order.Params, settlements []order.Settlement) ([]error, error) {
-	errs, err := c.bound.Settle(ctx, p, settlements)
-	if err != nil || errs != nil {
-		return errs, err
-	}
-	tag, err := c.tx.Exec(ctx, "COMMIT")
-	if err == nil && tag.String() != "COMMIT" {
-		err = pgx.ErrTxCommitRollback
-	}
-	if err != nil {
-		return nil, c.s.wrap("commit", err)
-	}
-	c.tx.over = true
-	return nil, nil
 }
 
 // execAll reads n results and returns the first error.

@@ -56,9 +56,19 @@
 //
 // A message is one row, inserted when it is pushed and deleted when it is
 // forgotten; delivering writes no row of it, only the cursor and its counters, in
-// place. Two indexes hold it, one of them only if it has an ID. An idle key is two
-// rows, of which deliveries write one. A push or a settlement is
-// one round trip, whatever the size of the batch.
+// place. Two indexes hold it, one of them only if it has an ID. On disk, a message
+// with an ID of 36 bytes takes about 300 bytes and its payload, the indexes included.
+// An idle key is two rows, of which deliveries write one; with 10,000 keys of 36
+// bytes it takes about 3 kB, most of it room that updates have left and use again:
+// rewritten by VACUUM FULL, it is 800 bytes.
+//
+// A push or a settlement is one round trip, whatever the size of the batch. With
+// [InTx] so is the end of a transaction, and so is its beginning together with the
+// first statement of the handler. A transaction writes about 180 bytes of log beside
+// what the handler does. Both that and a loop of your own, which locks a cursor, does
+// the work and moves the cursor, wait for one flush of the disk per commit, so with
+// one message per transaction neither is much faster than the other; what makes a
+// difference is several messages per transaction, or LazyFlush.
 //
 // # Poolers
 //
@@ -74,7 +84,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/internal/pgschema"
@@ -93,9 +102,12 @@ type Options struct {
 	// within a second (synchronous_commit = off). A crash of the server then can
 	// undo the last transactions of a key, their effects and the move of the cursor
 	// together, and their messages are delivered again; each effect still is there
-	// once. What handlers do outside of the database may then be done again for up to
-	// a run of messages, as with several messages per transaction. Use it where each
-	// message has a transaction of its own and nobody outside acts on its commit.
+	// once, and in order. A worker that notices only afterwards rolls back what comes
+	// behind them, and its key waits for the lease to lapse. Pushes, claims and the ends
+	// of runs are flushed as ever: no answered push is lost. What handlers do outside
+	// of the database may be done again for up to a run of messages, as with several
+	// messages per transaction. Use it where each message has a transaction of its own
+	// and nobody outside acts on its commit.
 	LazyFlush bool
 }
 
@@ -144,49 +156,49 @@ var ErrBusy = errors.New("pgorder: another transaction is at work on this key, n
 // on one of the keys for at most about two seconds; the messages of that key then
 // carry [ErrBusy].
 func (s *Store) Push(ctx context.Context, p order.Params, arrivals []order.Arrival) ([]order.Answer, error) {
-	answers, err := s.push(ctx, s.unbound(), p, arrivals)
+	answers, err := s.push(ctx, s.alone(), p, arrivals)
 	return answers, s.wrap("push", err)
 }
 
 // Claim implements [order.Store].
 func (s *Store) Claim(ctx context.Context, p order.Params, a order.Ask) (order.Claimed, error) {
-	claimed, err := s.claim(ctx, s.unbound(), p, a)
+	claimed, err := s.claim(ctx, s.alone(), p, a)
 	return claimed, s.wrap("claim", err)
 }
 
 // Settle implements [order.Store]. It waits as [Store.Push] does.
 func (s *Store) Settle(ctx context.Context, p order.Params, settlements []order.Settlement) ([]error, error) {
-	errs, err := s.settle(ctx, s.unbound(), p, settlements)
+	errs, err := s.settle(ctx, s.alone(), p, settlements)
 	return errs, s.wrap("settle", err)
 }
 
 // Account implements [order.Store].
 func (s *Store) Account(ctx context.Context, scope, key string) (order.Account, error) {
-	account, err := s.account(ctx, s.unbound(), scope, key)
+	account, err := s.account(ctx, s.alone(), scope, key)
 	return account, s.wrap("account", err)
 }
 
 // Find implements [order.Store].
 func (s *Store) Find(ctx context.Context, p order.Params, places []order.Place) ([]order.Found, error) {
-	found, err := s.find(ctx, s.unbound(), p, places)
+	found, err := s.find(ctx, s.alone(), p, places)
 	return found, s.wrap("find", err)
 }
 
 // Gaps implements [order.Store].
 func (s *Store) Gaps(ctx context.Context, scope string, q order.Query) ([]order.Gap, error) {
-	gaps, err := s.gaps(ctx, s.unbound(), scope, q)
+	gaps, err := s.gaps(ctx, s.alone(), scope, q)
 	return gaps, s.wrap("gaps", err)
 }
 
 // Parked implements [order.Store].
 func (s *Store) Parked(ctx context.Context, scope string, q order.Query) ([]order.Message, error) {
-	parked, err := s.parked(ctx, s.unbound(), scope, q)
+	parked, err := s.parked(ctx, s.alone(), scope, q)
 	return parked, s.wrap("parked", err)
 }
 
 // Totals implements [order.Store]. It reads every key of the scope.
 func (s *Store) Totals(ctx context.Context, scope string) (order.Totals, error) {
-	totals, err := s.totals(ctx, s.unbound(), scope)
+	totals, err := s.totals(ctx, s.alone(), scope)
 	return totals, s.wrap("totals", err)
 }
 
@@ -194,11 +206,3 @@ func (s *Store) Totals(ctx context.Context, scope string) (order.Totals, error) 
 var files embed.FS
 
 var component = pgschema.Component{Name: "order", Files: files}
-
-// noTx is the transaction of a view that was made without one. Only its Query is
-// ever called.
-type noTx struct{ pgx.Tx }
-
-func (noTx) Query(context.Context, string, ...any) (pgx.Rows, error) {
-	return nil, fmt.Errorf("%w: the transaction is nil", order.ErrInvalid)
-}

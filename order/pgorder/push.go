@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -17,12 +18,12 @@ import (
 const maxBytes = 16 << 20
 
 // push sends arrivals, sorted by key, in as few calls as it can.
-func (s *Store) push(ctx context.Context, r route, p order.Params, arrivals []order.Arrival) ([]order.Answer, error) {
+func (s *Store) push(ctx context.Context, r pgcall.Route, p order.Params, arrivals []order.Arrival) ([]order.Answer, error) {
 	answers := make([]order.Answer, len(arrivals))
 	for from := 0; from < len(arrivals); {
 		to := from + chunk(arrivals[from:])
 		if err := s.pushChunk(ctx, r, p, arrivals[from:to], answers[from:to]); err != nil {
-			if from == 0 || r.bound {
+			if from == 0 || r.Bound {
 				return nil, err
 			}
 			for i := from; i < len(answers); i++ {
@@ -56,7 +57,7 @@ func chunk(arrivals []order.Arrival) int {
 	return len(arrivals)
 }
 
-func (s *Store) pushChunk(ctx context.Context, r route, p order.Params, arrivals []order.Arrival, answers []order.Answer) error {
+func (s *Store) pushChunk(ctx context.Context, r pgcall.Route, p order.Params, arrivals []order.Arrival, answers []order.Answer) error {
 	sorted := make([]int, len(arrivals))
 	for i := range sorted {
 		sorted[i] = i
@@ -89,7 +90,7 @@ func (s *Store) pushChunk(ctx context.Context, r route, p order.Params, arrivals
 		}
 	}
 	read := 0
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	err := r.CallLocking(ctx, func(rows pgx.Rows) error {
 		var k int
 		var state int16
 		var epoch, at int64
@@ -113,7 +114,7 @@ func (s *Store) pushChunk(ctx context.Context, r route, p order.Params, arrivals
 		answers[sorted[k-1]] = answer
 		read++
 		return nil
-	}, s.sql.push, p.Scope, r.mode, place(p.Start), int64(p.MaxBuffered), bigint(p.MaxAhead), p.Abandon, p.Late,
+	}, s.sql.push, p.Scope, place(p.Start), int64(p.MaxBuffered), bigint(p.MaxAhead), p.Abandon, p.Late,
 		p.GapLook.Microseconds(), p.KeepBody.Microseconds(), keys, epochs, places, ids, digests, payloads, contexts, assign)
 	if err == nil && read != n {
 		err = fmt.Errorf("%d answers to %d arrivals", read, n)

@@ -6,12 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/order"
 )
 
-func (s *Store) account(ctx context.Context, r route, scope, key string) (order.Account, error) {
+func (s *Store) account(ctx context.Context, r pgcall.Route, scope, key string) (order.Account, error) {
 	a := order.Account{Key: key}
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	err := r.Call(ctx, func(rows pgx.Rows) error {
 		var epoch, base, cursor, head, voids, skipped, late, buffered, parked, unordered, ahead, outOfOrder, oldest int64
 		var ended, claimed bool
 		var counts []int64
@@ -43,7 +44,7 @@ func (s *Store) account(ctx context.Context, r route, scope, key string) (order.
 	return a, err
 }
 
-func (s *Store) find(ctx context.Context, r route, p order.Params, places []order.Place) ([]order.Found, error) {
+func (s *Store) find(ctx context.Context, r pgcall.Route, p order.Params, places []order.Place) ([]order.Found, error) {
 	ids, keys := make([]string, len(places)), make([]string, len(places))
 	epochs, at := make([]int64, len(places)), make([]int64, len(places))
 	for i, q := range places {
@@ -51,7 +52,7 @@ func (s *Store) find(ctx context.Context, r route, p order.Params, places []orde
 	}
 	found := make([]order.Found, len(places))
 	read := 0
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	err := r.Call(ctx, func(rows pgx.Rows) error {
 		var n, tries, asked int
 		var state, reason, resolution int16
 		var epoch, at, age, gapTo, gapAge, arrived int64
@@ -88,13 +89,13 @@ func (s *Store) find(ctx context.Context, r route, p order.Params, places []orde
 	return found, nil
 }
 
-func (s *Store) gaps(ctx context.Context, r route, scope string, q order.Query) (gaps []order.Gap, err error) {
-	err = r.call(ctx, func(rows pgx.Rows) error {
+func (s *Store) gaps(ctx context.Context, r pgcall.Route, scope string, q order.Query) (gaps []order.Gap, err error) {
+	err = r.Call(ctx, func(rows pgx.Rows) error {
 		var g order.Gap
-		var epoch, lo, hi, age, arrived int64
+		var epoch, lo, hi, age, since, arrived int64
 		var reason, resolution int16
-		err := rows.Scan(&g.Key, &epoch, &lo, &hi, &age, &g.Open, &g.Old, &g.Alerted, &g.Asked, &reason, &arrived, &resolution, &g.Actor, &g.Note)
-		g.Epoch, g.From, g.To, g.Age, g.Arrived = uint64(epoch), number(lo), number(hi), micros(age), uint64(arrived)
+		err := rows.Scan(&g.Key, &epoch, &lo, &hi, &age, &since, &g.Open, &g.Old, &g.Alerted, &g.Asked, &reason, &arrived, &resolution, &g.Actor, &g.Note)
+		g.Epoch, g.From, g.To, g.Age, g.Since, g.Arrived = uint64(epoch), number(lo), number(hi), micros(age), micros(since), uint64(arrived)
 		g.Reason, g.Resolution = order.Reason(reason), order.Resolution(resolution)
 		gaps = append(gaps, g)
 		return err
@@ -102,8 +103,8 @@ func (s *Store) gaps(ctx context.Context, r route, scope string, q order.Query) 
 	return gaps, err
 }
 
-func (s *Store) parked(ctx context.Context, r route, scope string, q order.Query) (parked []order.Message, err error) {
-	err = r.call(ctx, func(rows pgx.Rows) error {
+func (s *Store) parked(ctx context.Context, r pgcall.Route, scope string, q order.Query) (parked []order.Message, err error) {
+	err = r.Call(ctx, func(rows pgx.Rows) error {
 		var m order.Message
 		var epoch, at, age int64
 		var text *string
@@ -116,8 +117,8 @@ func (s *Store) parked(ctx context.Context, r route, scope string, q order.Query
 	return parked, err
 }
 
-func (s *Store) totals(ctx context.Context, r route, scope string) (t order.Totals, err error) {
-	err = r.call(ctx, func(rows pgx.Rows) error {
+func (s *Store) totals(ctx context.Context, r pgcall.Route, scope string) (t order.Totals, err error) {
+	err = r.Call(ctx, func(rows pgx.Rows) error {
 		var oldest int64
 		err := rows.Scan(&t.Keys, &t.Buffered, &t.Parked, &t.LateWaiting, &t.OpenGaps, &t.Unresolved, &oldest)
 		t.Oldest = micros(oldest)

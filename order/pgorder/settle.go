@@ -8,12 +8,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/order"
 )
 
 // settle sends all settlements in one call, sorted by key. Columns that nobody
 // uses are not sent.
-func (s *Store) settle(ctx context.Context, r route, p order.Params, settlements []order.Settlement) ([]error, error) {
+func (s *Store) settle(ctx context.Context, r pgcall.Route, p order.Params, settlements []order.Settlement) ([]error, error) {
 	if len(settlements) == 0 {
 		return nil, nil
 	}
@@ -41,13 +42,13 @@ func (s *Store) settle(ctx context.Context, r route, p order.Params, settlements
 		set(&notes, n, k, a.Note)
 		set(&delays, n, k, a.Delay.Microseconds())
 		set(&leases, n, k, a.Lease.Microseconds())
-		set(&flags, n, k, a.Alerted && a.Kind == order.KindWait || a.Unbegun && a.Kind == order.KindRelease)
+		set(&flags, n, k, a.Alerted && (a.Kind == order.KindWait || a.Kind == order.KindSkip) || a.Unbegun && a.Kind == order.KindRelease)
 		set(&asked, n, k, int32(a.Asked))
 		set(&reasons, n, k, int16(a.Reason))
 		set(&resolutions, n, k, int16(a.Resolution))
 	}
 	var refused []error
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	err := r.CallLocking(ctx, func(rows pgx.Rows) error {
 		var k, outcome int
 		if err := rows.Scan(&k, &outcome); err != nil {
 			return err
@@ -60,7 +61,7 @@ func (s *Store) settle(ctx context.Context, r route, p order.Params, settlements
 		}
 		refused[sorted[k-1]] = refusals[outcome]
 		return nil
-	}, s.sql.settle, p.Scope, r.mode, place(p.Start), bigint(p.MaxAhead), p.Abandon, p.GapLook.Microseconds(), p.KeepBody.Microseconds(),
+	}, s.sql.settle, p.Scope, place(p.Start), bigint(p.MaxAhead), p.Abandon, int64(p.Window), p.GapLook.Microseconds(), p.KeepBody.Microseconds(),
 		keys, kinds, tokens, epochs, froms, tos, errors, delays, leases, flags, asked, reasons, resolutions, actors, notes)
 	if err != nil {
 		return nil, err

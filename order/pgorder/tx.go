@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -16,16 +17,13 @@ import (
 // A call of the view that fails with a database error has aborted the
 // transaction, as any statement would.
 func (s *Store) Tx(tx pgx.Tx) order.Store {
-	if tx == nil {
-		tx = noTx{}
-	}
 	return &bound{s, within(tx)}
 }
 
 // bound is the view of a Store within a transaction.
 type bound struct {
 	s *Store
-	r route
+	r pgcall.Route
 }
 
 func (b *bound) Push(ctx context.Context, p order.Params, arrivals []order.Arrival) ([]order.Answer, error) {

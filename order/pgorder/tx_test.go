@@ -73,7 +73,11 @@ func TestNobodyWaitsForATransaction(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	other := begin(t, d)
-	for name, s := range map[string]order.Store{"outside": d.store, "in a transaction": d.store.Tx(other)} {
+	for _, c := range []struct {
+		name  string
+		store order.Store
+	}{{"outside", d.store}, {"in a transaction", d.store.Tx(other)}} { // in this order: the second holds a key, too
+		name, s := c.name, c.store
 		for _, key := range []string{"known", "new"} {
 			answers, err := s.Push(ctx, params, []order.Arrival{arrival(key, 3), arrival("other", 1)})
 			require.NoError(t, err, "%s %s", name, key)

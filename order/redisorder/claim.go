@@ -77,8 +77,12 @@ func (s *Store) claim(ctx context.Context, p order.Params, a order.Ask) (order.C
 }
 
 func claimCall(a order.Ask, keys int, look bool) redispart.Call {
+	late := a.Messages
+	if a.Late > 0 {
+		late = min(a.Late, late)
+	}
 	return redispart.Call{Args: []any{hex.EncodeToString(a.Nonce[:]), decimal(micros(a.Lease)), decimal(int64(a.Messages)),
-		decimal(int64(a.Bytes)), decimal(int64(keys)), string(flag(look))}}
+		decimal(int64(a.Bytes)), decimal(int64(keys)), string(flag(look)), decimal(int64(late))}}
 }
 
 // A claimPart is the answer of one partition, or of all of them.

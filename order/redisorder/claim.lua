@@ -9,13 +9,15 @@
 -- ARGV[4]      most bytes of payload of a key, but one message in any case
 -- ARGV[5]      most keys
 -- ARGV[6]      1: take nothing, say only what is due
+-- ARGV[7]      most late messages of a key
 --
 -- Returns the time in microseconds; how long until a key is due that is not due
 -- now, 0 if there is none and -1 if it was not looked for; how many keys follow;
 -- and for each of them:
 --   token, left, epoch, cursor, attempts, and the number of messages of the run and
 --   of late ones, and 1 if there is more, separated by spaces; key; the last error;
---   the gap, or nothing: to, when it opened, alerted, asked, old
+--   the gap, or nothing: to, when it opened, since when the cursor is there, alerted,
+--   asked, old
 --   for each message of the run its row and its body
 --   for each late message epoch and number, row, body, and attempts and error
 -- With ARGV[6], when the nonce has no keys, the times follow instead since when
@@ -25,7 +27,7 @@
 -- its lease and the write. A repeated claim finds its nonce.
 
 local nonce, lease, messages, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local want, peek = tonumber(ARGV[5]), ARGV[6] == '1'
+local want, peek, lateMost = tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
 local claims, since = {}, {}
 
 local function use(p) H, Z, D = KEYS[3 * p - 2], KEYS[3 * p - 1], KEYS[3 * p] end
@@ -60,34 +62,31 @@ local function take(k, again)
   local late, run, gap, n, more = {}, {}, '', 0, false
   if k.late > 0 then
     local size = #k.name
-    late = call('ZRANGEBYLEX', Z, '[l' .. k.name .. '\0', '(l' .. k.name .. '\0' .. format('%016d', now + 1), 'LIMIT', 0, messages + 1)
-    if #late > messages then
+    late = call('ZRANGEBYLEX', Z, '[l' .. k.name .. '\0', '(l' .. k.name .. '\0' .. format('%016d', now + 1), 'LIMIT', 0, lateMost + 1)
+    if #late > lateMost then
       late[#late], more = nil, true
     end
     for i, member in ipairs(late) do late[i] = sub(member, size + 19) end
   end
-  if not e.parked and e.buffered > 0 then
-    if e.opened > 0 then
-      if e.look <= now then
-        gap = format('%s %.0f %s %.0f %s', cold().outside(e, e.cursor), e.opened, e.alerted and '1' or '0', e.asked, k.waiting == '' and '0' or '1')
-      end
-    elseif e.retry <= now then
-      local stop = e.head
-      if hasRanges(e) then
-        local prefix = 'r' .. e.handle .. ':'
-        local member = call('ZRANGEBYLEX', Z, '[' .. prefix .. e.cursor, '(' .. prefix .. e.head, 'LIMIT', 0, 1)[1]
-        if member then stop = cold().readRange(member) end
-      end
-      local row = distance(e.cursor, stop)
-      local count = math.min(row, messages)
-      if again then
-        count = math.min(count, distance(e.cursor, greater(k.upto, e.cursor)))
-      elseif e.attempts > 0 then
-        count = 1
-      end
-      n = readRun(e, e.cursor, count, run)
-      more = more or n < row
+  if e.gap > ZERO then
+    if e.look <= now then gap = cold().tellGap(k, e) end
+  elseif not e.parked and e.buffered > 0 and e.retry <= now then
+    local stop = e.head
+    if hasRanges(e) then
+      local prefix = 'r' .. e.handle .. ':'
+      local member = call('ZRANGEBYLEX', Z, '[' .. prefix .. e.cursor, '(' .. prefix .. e.head, 'LIMIT', 0, 1)[1]
+      if member then stop = cold().readRange(member) end
     end
+    local row = distance(e.cursor, stop)
+    local count = math.min(row, messages)
+    if again then
+      count = math.min(count, distance(e.cursor, greater(k.upto, e.cursor)))
+    elseif e.attempts > 0 then
+      count = 1
+    end
+    n = readRun(e, e.cursor, count, run)
+    -- when the run ends the epoch, a higher one that waits may be due at once
+    more = more or n < row or n > 0 and k.waiting ~= '' and k.buffered > n
   end
   if #late == 0 and n == 0 and gap == '' and not again then return nil end
 
@@ -101,7 +100,9 @@ local function take(k, again)
     end
     if k.nonce ~= '0' then call('ZREM', Z, 'n' .. k.nonce .. k.name) end
     k.nonce, k.claimed, k.lease, k.changed = nonce, true, now + lease, true
-    k.token = format('%020d', math.max(whole(k.token) + 1, now))
+    local token = k.token
+    if token == NOBODY then token = call('HGET', H, 't:token') or token end -- the highest that was erased
+    k.token = format('%020d', math.max(whole(token) + 1, now))
     call('ZADD', Z, 0, 'n' .. nonce .. k.name)
   end
   local c = {format('%s %.0f %s %s %.0f %d %d %s', k.token, k.lease - now, k.active, e.cursor, e.attempts, n, #late, more and '1' or '0'),

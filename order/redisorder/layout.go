@@ -128,8 +128,8 @@ func readAttempts(m *order.Message, s string) bool {
 
 // readOpen fills a gap that is open from what list.lua and claim.lua say of it.
 func readOpen(g *order.Gap, now int64, s string) bool {
-	r := words(s, 5)
-	g.To, g.Age = r.uint(), age(now, r.int())
+	r := words(s, 6)
+	g.To, g.Age, g.Since = r.uint(), age(now, r.int()), age(now, r.int())
 	g.Alerted, g.Asked, g.Old, g.Open = r.flag(), int(r.int()), r.flag(), true
 	return !r.bad
 }

@@ -149,7 +149,7 @@ local function open(name)
 end
 
 local EPOCH = '^1 (%d+) (%d+) (%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%d+) (%d+)' ..
-  ' (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (.*)$'
+  ' (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (.*)$'
 
 -- The epoch of a key, or nil.
 local function epoch(k, number)
@@ -161,16 +161,17 @@ local function epoch(k, number)
     return nil
   end
   e = {epoch = number}
-  local ended, count, parked, attempts, retry, opened, look, alerted, asked
+  local ended, count, parked, attempts, retry, since, opened, look, alerted, asked
   e.handle, e.base, e.cursor, e.head, ended, e.delivered, e.void, e.skipped, e.late, e.out, count, parked,
-    e.unordered, e.ahead, attempts, e.begun, retry, e.gap, opened, look, alerted, asked, e.low, e.ids, e.error = match(row, EPOCH)
+    e.unordered, e.ahead, attempts, e.begun, retry, e.gap, e.above, since, opened, look, alerted, asked, e.low, e.ids,
+    e.error = match(row, EPOCH)
   if not e.handle then
     k.bad = true
     return nil
   end
   e.ended, e.parked, e.alerted = ended == '1', parked == '1', alerted == '1'
   e.buffered, e.attempts, e.retry = tonumber(count), tonumber(attempts), tonumber(retry)
-  e.opened, e.look, e.asked = tonumber(opened), tonumber(look), tonumber(asked)
+  e.since, e.opened, e.look, e.asked = tonumber(since), tonumber(opened), tonumber(look), tonumber(asked)
   k.epochs[number] = e
   k.list[#k.list + 1] = e
   return e
@@ -201,30 +202,37 @@ local function fields(letter, e, from, count, into, n)
   return n + count
 end
 
+-- The gap of an epoch: gap is its first number, the cursor, or ZERO while none is
+-- open; above is the number behind it. When it closes, above and what is noted stay,
+-- because what is left of it may open again, as the same gap.
 local function closeGap(k, e)
-  if e.opened == 0 then return end
+  if e.gap == ZERO then return end
   call('ZREM', Z, 'o' .. k.name .. '\0' .. e.epoch .. e.gap)
-  e.gap, e.opened, e.look, e.alerted, e.asked = ZERO, 0, 0, false, 0
+  e.gap = ZERO
 end
 
 -- Of a late message: when it is due, the token under which that was said, how often
 -- it was begun, and its last error.
 local LATE = '^(' .. string.rep('%d', 16) .. ')(' .. string.rep('%d', 20) .. ')(%d+) (.*)$'
 
--- Opens, keeps or closes the gap at the cursor of the active epoch; another has none.
+-- Opens, keeps or closes the gap at the cursor of the active epoch; another has
+-- none. The number below the head is never missing, so that a missing one at the
+-- cursor always has something above it.
 local function checkGap(k, e, look)
-  local open = false
-  if e.epoch == k.active and not e.parked and e.buffered > 0 and hasRanges(e) then
-    open = cold().rangeAt(e, e.cursor) == 'm'
-  end
+  local open = e.epoch == k.active and e.cursor < e.head and hasRanges(e) and cold().rangeAt(e, e.cursor) == 'm'
   if not open or e.gap ~= e.cursor then closeGap(k, e) end
-  if open and e.opened == 0 then
-    local row = get('m' .. e.handle .. ':' .. cold().outside(e, e.cursor))
-    e.gap, e.opened = e.cursor, now
-    if row then e.opened = math.max(whole((cold().readMessage(row))), 1) end
-    e.look = e.opened + look
+  if not open then return end
+  local above, held = cold().behind(e)
+  if e.gap == ZERO then
+    if above ~= e.above then -- it is not what is left of the last one
+      local row = held and get('m' .. e.handle .. ':' .. above)
+      e.opened, e.alerted, e.asked = row and whole((cold().readMessage(row))) or now, false, 0
+      e.look = math.max(e.opened + look, 1)
+    end
+    e.gap, e.since = e.cursor, now
     call('ZADD', Z, 0, 'o' .. k.name .. '\0' .. e.epoch .. e.gap)
   end
+  e.above = above
 end
 
 -- Forgets the digests of messages without an ID that the window has left behind,
@@ -344,12 +352,13 @@ local function dueTime(k)
     local first = call('ZRANGEBYLEX', Z, '[l' .. k.name .. '\0', '(l' .. k.name .. '\1', 'LIMIT', 0, 1)[1]
     if first then at = whole(sub(first, n + 3, n + 18)) end
   end
-  local e = epoch(k, k.active)
-  if e and not e.parked and e.buffered > 0 then
-    local t = e.retry
-    if e.opened > 0 then t = e.look end
-    if not at or t < at then at = t end
+  local e, t = epoch(k, k.active), nil
+  if e and e.gap > ZERO then
+    t = e.look
+  elseif e and not e.parked and e.buffered > 0 then
+    t = e.retry
   end
+  if t and (not at or t < at) then at = t end
   if not at then return 0 end
   if at == 0 then -- at once, or since long
     if k.due > 0 and k.due <= now and not k.released then return k.due end
@@ -358,19 +367,25 @@ local function dueTime(k)
   return at
 end
 
--- Notes when the message came that is to be delivered next.
+-- Notes when the message came that is to be delivered next: of the active epoch
+-- or, if that has none, of the lowest that waits and has one.
 local function noteFirst(k)
-  local e, first = epoch(k, k.active), ZERO
+  local e, i = epoch(k, k.active), 1
+  while e and not e.parked and e.buffered == 0 and i < #k.waiting do
+    e, i = epoch(k, sub(k.waiting, i, i + 18)), i + 19
+  end
+  if not e then return end
+  local first, number = ZERO, e.cursor
   if e.parked or e.buffered > 0 then
-    first = e.cursor
-    if e.opened > 0 then first = cold().outside(e, first) end
+    if (e.gap > ZERO or e.epoch ~= k.active) and hasRanges(e) then number = cold().outside(e, number) end
+    first = e.epoch .. number
   end
   if first == k.first then return end
   k.first = first
   if first == ZERO then
     call('ZREM', A, k.name)
   else
-    local row = get('m' .. e.handle .. ':' .. first)
+    local row = get('m' .. e.handle .. ':' .. number)
     call('ZADD', A, row and sub(row, 2, 17) or format('%.0f', now), k.name)
   end
 end
@@ -385,7 +400,7 @@ local function flush()
         k.due = due
         if due == 0 then call('ZREM', D, k.name) else call('ZADD', D, format('%.0f', due), k.name) end
       end
-      noteFirst(k)
+      if A then noteFirst(k) end -- a claim does not change it
       local waiting = k.waiting
       if waiting == '' then waiting = '-' end
       set('h' .. k.name, format('1 %s %s %.0f %s %s %s %.0f %s %s %s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f',
@@ -395,8 +410,8 @@ local function flush()
         if e.changed then
           set('e' .. k.name .. '\0' .. e.epoch, format('1 %s %s %s %s %s %s %s %s %s %s %.0f %s %s %s ',
             e.handle, e.base, e.cursor, e.head, e.ended and '1' or '0', e.delivered, e.void, e.skipped, e.late, e.out,
-            e.buffered, e.parked and '1' or '0', e.unordered, e.ahead) .. format('%.0f %s %.0f %s %.0f %.0f %s %.0f %s %s ',
-            e.attempts, e.begun, e.retry, e.gap, e.opened, e.look, e.alerted and '1' or '0', e.asked, e.low, e.ids) .. e.error)
+            e.buffered, e.parked and '1' or '0', e.unordered, e.ahead) .. format('%.0f %s %.0f %s %s %.0f %.0f %.0f %s %.0f %s %s ',
+            e.attempts, e.begun, e.retry, e.gap, e.above, e.since, e.opened, e.look, e.alerted and '1' or '0', e.asked, e.low, e.ids) .. e.error)
         end
       end
       buffered = buffered + k.buffered - k.counted

@@ -10,7 +10,8 @@
 --
 -- Returns the time in microseconds, and for each entry its letter, its place (key,
 -- NUL, epoch, number), and two values:
---   o       to, when it opened, alerted, asked, old; nothing
+--   o       to, when it opened, since when the cursor is there, alerted, asked, old;
+--           nothing
 --   g, q    the row of the record; nothing
 --   k       attempts and error, with the row behind a length of 8 digits; body
 
@@ -23,7 +24,7 @@ local function entry(letter, place)
   if letter == 'g' or letter == 'q' then
     first = get('g' .. place)
   elseif e and letter == 'o' then
-    first = format('%s %.0f %s %.0f %s', cold().outside(e, e.cursor), e.opened, e.alerted and '1' or '0', e.asked, k.waiting == '' and '0' or '1')
+    first = cold().tellGap(k, e)
   elseif e then
     local field = e.handle .. ':' .. number
     local row, attempts, message, _ = get('m' .. field), format('%.0f', e.attempts), e.error

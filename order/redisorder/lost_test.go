@@ -261,3 +261,24 @@ func TestNoAnswer(t *testing.T) {
 		})
 	}
 }
+
+// A key that was erased and comes back has no owner, under whatever token, until it
+// is claimed.
+func TestNoTokenBeforeTheFirstClaim(t *testing.T) {
+	store := newStore(t, newClient(t, &redis.UniversalOptions{Addrs: []string{testenv.Redis(t)}}))
+	push(t, store, arrival("k", 1, 1, "", "one"))
+	before := claim(t, store, 1)["k"].Token
+	settle(t, store, order.Settlement{Kind: order.KindForget, Key: "k"})
+	push(t, store, arrival("k", 1, 1, "", "one"))
+	for token := before - 1; token <= before+2; token++ {
+		for _, s := range []order.Settlement{
+			{Kind: order.KindDeliver, Key: "k", Token: token, Epoch: 1, To: 1},
+			{Kind: order.KindRelease, Key: "k", Token: token, Epoch: 1},
+		} {
+			errs, err := store.Settle(t.Context(), params, []order.Settlement{s})
+			require.NoError(t, err)
+			require.Equal(t, []error{order.ErrStale}, errs)
+		}
+	}
+	require.Greater(t, claim(t, store, 2)["k"].Token, before)
+}

@@ -106,7 +106,8 @@ func compareWithMemory(t *testing.T, a, b order.Store, r *rand.Rand) {
 			c, ok := held[key]
 			e := uint64(1 + r.IntN(12)/11)
 			s := order.Settlement{Kind: order.Kind(1 + r.IntN(int(order.KindForget))), Key: key, Epoch: e, Error: "e", Actor: "", Note: "n",
-				Resolution: order.Resolution(1 + r.IntN(3)), Reason: order.ReasonTimeout, Lease: time.Hour}
+				Resolution: order.Resolution(1 + r.IntN(3)), Reason: order.ReasonTimeout,
+				Lease: time.Hour, Alerted: r.IntN(2) == 0, Asked: r.IntN(3)}
 			if s.Kind >= order.KindResume {
 				s.Error, s.Actor = "", "who"
 			}
@@ -138,6 +139,13 @@ func compareWithMemory(t *testing.T, a, b order.Store, r *rand.Rand) {
 			}
 			if ok && s.Kind >= order.KindLate && s.Kind <= order.KindLatePark && len(c[0].Late) > 0 {
 				s.Epoch, s.From = c[0].Late[0].Position.Epoch, c[0].Late[0].Position.Number
+			}
+			if s.Kind >= order.KindLate && s.Kind <= order.KindLatePark {
+				f, err := b.Find(ctx, p, []order.Place{{Key: key, Position: order.Position{Epoch: s.Epoch, Number: s.From}}})
+				require.NoError(t, err)
+				if f[0].State == order.StateSettled { // memory forgets sooner, and takes it for a late one that has ended
+					continue
+				}
 			}
 			if s.Kind == order.KindDeliver && ok && r.IntN(3) > 0 {
 				s.Epoch, s.To = c[0].Epoch, l.Cursor+uint64(len(c[0].Run))
@@ -190,10 +198,10 @@ func compareWithMemory(t *testing.T, a, b order.Store, r *rand.Rand) {
 			y, err := b.Gaps(ctx, "model", order.Query{N: 100, Unresolved: unresolved})
 			require.NoError(t, err)
 			for i := range x {
-				x[i].Age = 0
+				x[i].Age, x[i].Since = 0, 0
 			}
 			for i := range y {
-				y[i].Age = 0
+				y[i].Age, y[i].Since = 0, 0
 			}
 			require.Equal(t, append([]order.Gap{}, y...), append([]order.Gap{}, x...), "%d", step)
 		}
@@ -219,7 +227,7 @@ func strip(c order.Claim) order.Claim {
 	c.Token, c.Left, c.More = 0, 0, false
 	if c.Gap != nil {
 		g := *c.Gap
-		g.Age = 0
+		g.Age, g.Since = 0, 0
 		c.Gap = &g
 	}
 	for i := range c.Run {

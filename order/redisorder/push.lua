@@ -127,6 +127,7 @@ local function arrive(k, meta, body)
     if e.void > ZERO or e.skipped > ZERO then
       local was = cold().rangeAt(e, number)
       if was then
+        if keepLate and k.late + k.aside >= most then return full() end
         late(k, e, number, kind, was, tail, id, nonce, body)
         return 'l'
       end
@@ -181,6 +182,11 @@ local function arrive(k, meta, body)
     cold().put(e, e.head, number, 'm')
   end
   if next > e.head then e.head, head = next, e end
+  if e.gap == number then -- those that follow in the batch do not shorten what is left
+    closeGap(k, e)
+  elseif e.gap > ZERO and number < e.above then
+    e.above = number
+  end
   e.buffered, k.buffered, k.held, k.accepted = e.buffered + 1, k.buffered + 1, k.held + 1, k.accepted + 1
   local field = e.handle .. ':' .. number
   set('m' .. field, '1' .. time .. 'b' .. tail .. id)
@@ -225,13 +231,27 @@ local function continue(k, e, a, n, i, answers)
   return a
 end
 
+-- Whether it matters in which order n arrivals came that were sorted: to the answers,
+-- or to which gap it is that is left of the one at the cursor.
+local function orderMatters(k, n, i)
+  if k.buffered + n > most then return true end
+  local e, first = epoch(k, sub(ARGV[i], 1, 19)), sub(ARGV[i], 20, 38)
+  if not e then return start == ZERO end
+  if keepLate and first < e.cursor and k.late + k.aside + n > most then return true end
+  for a = 1, e.gap > ZERO and n or 0 do
+    local number = sub(ARGV[i + 2 * a - 2], 20, 38)
+    if number >= e.gap then return number == e.gap end
+  end
+  return false
+end
+
 local reply, i = {}, 8
 while i <= #ARGV do
   local k, n, sorted = open(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2] == 's'
   i = i + 3
   if k.bad then
     reply[#reply + 1] = string.rep('x', n)
-  elseif sorted and (k.buffered + n > most or start == ZERO and not epoch(k, sub(ARGV[i], 1, 19))) then
+  elseif sorted and orderMatters(k, n, i) then
     reply[#reply + 1] = '!'
   else
     local answers = {}

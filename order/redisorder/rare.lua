@@ -10,8 +10,8 @@ cold = function()
   local function newEpoch(number, base)
     return {epoch = number, base = base, cursor = base, head = base, ended = false, delivered = ZERO, void = ZERO,
       skipped = ZERO, late = ZERO, out = ZERO, buffered = 0, parked = false, unordered = ZERO, ahead = ZERO,
-      attempts = 0, begun = base, retry = 0, gap = ZERO, opened = 0, look = 0, alerted = false, asked = 0, low = base,
-      ids = ZERO, error = ''}
+      attempts = 0, begun = base, retry = 0, gap = ZERO, above = ZERO, since = 0, opened = 0, look = 0, alerted = false,
+      asked = 0, low = base, ids = ZERO, error = ''}
   end
 
   local function readRange(member)
@@ -36,6 +36,23 @@ cold = function()
       kind, _, to = rangeAt(e, number)
     end
     return number
+  end
+
+  -- The number behind the gap at the cursor, and whether it is held: otherwise it was
+  -- delivered outside of the buffer.
+  local function behind(e)
+    local number = e.cursor
+    local kind, _, to = rangeAt(e, number)
+    while kind == 'm' or kind == 'v' do
+      number = to
+      kind, _, to = rangeAt(e, number)
+    end
+    return number, not kind
+  end
+
+  -- What claims and lists say of a gap that is open.
+  local function tellGap(k, e)
+    return format('%s %.0f %.0f %s %.0f %s', e.above, e.opened, e.since, e.alerted and '1' or '0', e.asked, k.waiting == '' and '0' or '1')
   end
 
   -- Calls f with each piece of a range that lies in [from, to), ascending. f may
@@ -190,7 +207,9 @@ cold = function()
   local function keepRecord(k, e, from, to, r)
     local place = k.name .. '\0' .. e.epoch .. from
     local opened, alerted, asked = now, false, 0
-    if from == e.gap then opened, alerted, asked = e.opened, e.alerted, e.asked end
+    if from == e.gap then
+      opened, alerted, asked = e.opened, e.alerted or r.alerted, math.max(e.asked, r.asked or 0)
+    end
     writeRecord('g' .. place, {to = to, opened = opened, alerted = alerted, asked = asked, reason = r.reason, arrived = 0,
       resolution = r.resolution or '0', resolved = r.resolution and now or 0, actor = r.actor or '', note = r.note or ''})
     call('ZADD', Z, 0, 'g' .. place)
@@ -263,8 +282,6 @@ cold = function()
     call('ZADD', Z, 0, 'e' .. k.name .. '\0' .. e.epoch)
     if k.new then
       k.new, k.active, k.highest = false, e.epoch, e.epoch
-      local token = call('HGET', H, 't:token') -- the highest of those that were erased
-      if token then k.token = format('%020d', token + 1) end
       call('HINCRBY', H, 't:keys', 1)
       return
     end
@@ -287,6 +304,8 @@ cold = function()
     readRange = readRange,
     rangeAt = rangeAt,
     outside = outside,
+    behind = behind,
+    tellGap = tellGap,
     pieces = pieces,
     member = member,
     cut = cut,

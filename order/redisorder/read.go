@@ -87,7 +87,7 @@ func readAccount(key string, reply []string) (order.Account, error) {
 }
 
 func readLedger(l *order.Ledger, row string) bool {
-	w := words(row, 26)
+	w := words(row, 28)
 	if w.text() != "1" {
 		return false
 	}

@@ -41,7 +41,7 @@
 //
 // Everything is kept in memory: a buffered message takes about 220 bytes beside what
 // it carries, the digest of one that was delivered about 150, and an idle key about
-// 800. Set maxmemory-policy to noeviction, so that a full server refuses messages
+// 850. Set maxmemory-policy to noeviction, so that a full server refuses messages
 // rather than forget some.
 //
 // A step that the client sends again after a broken connection has the first

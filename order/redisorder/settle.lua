@@ -34,7 +34,7 @@ local function release(k)
 end
 
 -- Whether the cursor of an epoch stands on a message that can be delivered.
-local function atMessage(e) return not e.parked and e.buffered > 0 and e.opened == 0 end
+local function atMessage(e) return not e.parked and e.buffered > 0 and e.gap == ZERO end
 
 local function deliver(k, e, s)
   if not e then return 's' end
@@ -52,7 +52,7 @@ end
 
 local function free(k, e, s)
   if not k.claimed then return '.' end
-  if s.unbegun and s.epoch == k.active and e.attempts > 0 then
+  if s.unbegun and s.epoch == k.active and e.attempts > 0 and k.upto > e.cursor then -- the claim began it
     e.attempts, e.changed, e.begun = e.attempts - 1, true, e.cursor
     if e.attempts > 0 then e.begun = plus(e.cursor, 1) end
   end
@@ -159,7 +159,7 @@ local function others()
       local held = false
       cold().rows(e, e.cursor, s.to, function() held = true end)
       if held then return 's' end
-      cold().skip(k, e, s.to, {reason = s.reason})
+      cold().skip(k, e, s.to, {reason = s.reason, alerted = s.alerted, asked = s.asked})
       down(k, e)
       return '.'
     end,
@@ -193,7 +193,7 @@ local function others()
     i = function(k, e, s) -- wait
       if not k.claimed then return '.' end
       if s.epoch ~= k.active then return 's' end
-      if e.opened > 0 and (s.from == ZERO or s.from == e.cursor) then
+      if e.gap > ZERO and (s.from == ZERO or s.from == e.cursor) then
         e.alerted, e.asked, e.look, e.changed = s.alerted, s.asked, now + s.delay, true
       end
       release(k)
@@ -286,17 +286,14 @@ local function others()
         resolveRecord(sub(field, 2), r, s)
       end
     end
-    if e and e.opened > 0 and e.gap == s.from and s.from < s.to then
+    if e and e.gap > ZERO and e.gap == s.from and s.from < s.to then
       any = true
       if s.resolution == '1' then
-        e.opened, e.look, e.alerted, e.asked = now, now + look, false, 0
+        e.since, e.opened, e.look, e.alerted, e.asked = now, now, now + look, false, 0
         e.changed, k.changed = true, true
       else
-        local to = lesser(s.to, cold().outside(e, e.cursor))
-        if to > e.cursor then
-          cold().skip(k, e, to, {reason = '4', resolution = s.resolution, actor = s.text, note = s.note})
-          down(k, e)
-        end
+        cold().skip(k, e, lesser(s.to, e.above), {reason = '4', resolution = s.resolution, actor = s.text, note = s.note})
+        down(k, e)
       end
     end
     return any and '.' or 'n'

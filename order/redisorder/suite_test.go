@@ -35,34 +35,50 @@ func newStore(t testing.TB, client redis.UniversalClient) *redisorder.Store {
 	return store
 }
 
+// opened is a store that knows how it was made.
+type opened struct {
+	*redisorder.Store
+	opts redisorder.Options
+}
+
+// config runs the suite on a server. A store that is opened again is another one on
+// the same data, as in another process; the server goes on.
+func config(client redis.UniversalClient, partitions int) ordertest.Config {
+	open := func(t *testing.T, opts redisorder.Options) order.Store {
+		store, err := redisorder.New(client, &opts)
+		require.NoError(t, err)
+		return &opened{store, opts}
+	}
+	return ordertest.Config{
+		New: func(t *testing.T) order.Store {
+			return open(t, redisorder.Options{Prefix: testenv.Prefix(t), Partitions: partitions})
+		},
+		Reopen: func(t *testing.T, was order.Store) order.Store { return open(t, was.(*opened).opts) },
+	}
+}
+
 // The suite on miniredis, whose clock stands still until a test moves it.
 func TestMiniredis(t *testing.T) {
 	server := miniredis.RunT(t)
 	clock := &miniClock{server: server, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	clock.Sleep(0)
 	client := newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}})
-	ordertest.Run(t, ordertest.Config{
-		New: func(t *testing.T) order.Store {
-			store, err := redisorder.New(client, &redisorder.Options{Prefix: testenv.Prefix(t), Partitions: 2}) // it takes long to start a script
-			require.NoError(t, err)
-			return store
-		},
-		Sleep: clock.Sleep,
-		Steps: 100,
-	})
+	c := config(client, 2) // it takes long to start a script
+	c.Sleep, c.Steps = clock.Sleep, 100
+	ordertest.Run(t, c)
 }
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, &redis.UniversalOptions{Addrs: []string{testenv.Redis(t)}})
-	ordertest.Run(t, ordertest.Config{New: func(t *testing.T) order.Store { return newStore(t, client) }})
+	ordertest.Run(t, config(client, 0))
 }
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, &redis.UniversalOptions{Addrs: testenv.RedisCluster(t)})
 	require.IsType(t, &redis.ClusterClient{}, client)
-	ordertest.Run(t, ordertest.Config{New: func(t *testing.T) order.Store { return newStore(t, client) }})
+	ordertest.Run(t, config(client, 0))
 }
 
 // miniClock moves the clock of a miniredis.

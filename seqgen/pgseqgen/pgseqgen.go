@@ -72,6 +72,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/internal/pgschema"
 	"github.com/pawl-go/pawl/seqgen"
 )
@@ -117,25 +118,25 @@ var ErrBusy = errors.New("pgseqgen: another transaction is at work on this key, 
 
 // Reserve implements [seqgen.Store].
 func (s *Store) Reserve(ctx context.Context, p seqgen.Params, asks []seqgen.Ask) ([]seqgen.Grant, error) {
-	grants, err := s.reserve(ctx, s.unbound(), p, asks)
+	grants, err := s.reserve(ctx, s.alone(), p, asks)
 	return grants, s.wrap("reserve", err)
 }
 
 // Settle implements [seqgen.Store].
 func (s *Store) Settle(ctx context.Context, p seqgen.Params, changes []seqgen.Change) ([]seqgen.Outcome, error) {
-	outcomes, err := s.settle(ctx, s.unbound(), p, changes)
+	outcomes, err := s.settle(ctx, s.alone(), p, changes)
 	return outcomes, s.wrap("settle", err)
 }
 
 // Look implements [seqgen.Store].
 func (s *Store) Look(ctx context.Context, scope string, keys []string) ([]seqgen.State, error) {
-	states, err := s.look(ctx, s.unbound(), scope, keys)
+	states, err := s.look(ctx, s.alone(), scope, keys)
 	return states, s.wrap("look", err)
 }
 
 // Voids implements [seqgen.Store].
 func (s *Store) Voids(ctx context.Context, q seqgen.VoidQuery) ([]seqgen.Void, error) {
-	voids, err := s.voids(ctx, s.unbound(), q)
+	voids, err := s.voids(ctx, s.alone(), q)
 	return voids, s.wrap("voids", err)
 }
 
@@ -145,24 +146,13 @@ func (s *Store) Voids(ctx context.Context, q seqgen.VoidQuery) ([]seqgen.Void, e
 // transaction has ended. A call of the view that fails with a database error has
 // aborted the transaction, as any statement would.
 func (s *Store) Tx(tx pgx.Tx) seqgen.Store {
-	if tx == nil {
-		tx = noTx{}
-	}
 	return &bound{s, within(tx)}
-}
-
-// noTx is the transaction of a view that was made without one. Only its Query is
-// ever called.
-type noTx struct{ pgx.Tx }
-
-func (noTx) Query(context.Context, string, ...any) (pgx.Rows, error) {
-	return nil, fmt.Errorf("%w: the transaction is nil", seqgen.ErrInvalid)
 }
 
 // bound is the view of a Store within a transaction.
 type bound struct {
 	s *Store
-	r route
+	r pgcall.Route
 }
 
 func (b *bound) Reserve(ctx context.Context, p seqgen.Params, asks []seqgen.Ask) ([]seqgen.Grant, error) {

@@ -2,78 +2,33 @@ package pgseqgen
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pawl-go/pawl/internal/pgcall"
 	"github.com/pawl-go/pawl/internal/pgschema"
 	"github.com/pawl-go/pawl/seqgen"
 )
 
-// A route is how calls reach the server: each in a transaction of its own, or
-// all in the caller's.
-type route struct {
-	call func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error
-	mode int // of seqgen_lock in schema/0001_sequences.sql
-}
-
+// Modes of seqgen_lock in schema/0001_sequences.sql.
 const (
-	modeWait  = 0 // for a key that is locked, and fail as a whole when that takes long
-	modeBusy  = 1 // wait as long, and answer for such a key that it is busy
+	modeBusy  = 1 // a key that stays locked is answered for, and does not fail the call
 	modeBound = 2 // to the caller's transaction
 )
 
-// unbound is the route of calls in transactions of their own. Where the
-// database's default isolation is above READ COMMITTED the call refuses it, and
-// is sent again with the isolation it needs. Where a key stays locked, nothing
-// was done, and the call is sent again to do what can be done without that key.
-func (s *Store) unbound() route {
-	var do func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error
-	do = func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error {
-		err := call(ctx, s.pool, read, sql, args...)
-		if hasCode(err, "25000") {
-			err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-				return call(ctx, tx, read, sql, args...)
-			})
-		}
-		if hasCode(err, "55P03") && args[1] == modeWait {
-			args = slices.Clone(args)
-			args[1] = modeBusy
-			return do(ctx, read, sql, args...)
-		}
-		return err
-	}
-	return route{call: do}
+func (s *Store) alone() pgcall.Route { return pgcall.Alone(s.pool, modeBusy) }
+
+func within(tx pgx.Tx) pgcall.Route { return pgcall.Within(tx, modeBound, seqgen.ErrInvalid) }
+
+var errorsOf = pgcall.Package{
+	Name: "pgseqgen", Invalid: seqgen.ErrInvalid, AtRisk: seqgen.ErrAtRisk, Unchecked: seqgen.ErrUnchecked,
+	Isolation: ErrIsolation, Busy: ErrBusy,
 }
 
-// within is the route of calls in the caller's transaction.
-func within(tx pgx.Tx) route {
-	return route{mode: modeBound, call: func(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error {
-		return call(ctx, tx, read, sql, args...)
-	}}
-}
-
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func call(ctx context.Context, q querier, read func(pgx.Rows) error, sql string, args ...any) error {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := read(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
+func (s *Store) wrap(step string, err error) error { return errorsOf.Wrap(step, s.schema, err) }
 
 type statements struct{ reserve, settle, look, voids, sweep string }
 
@@ -94,7 +49,7 @@ func newStatements(schema string) statements {
 	}
 }
 
-func (s *Store) reserve(ctx context.Context, r route, p seqgen.Params, asks []seqgen.Ask) ([]seqgen.Grant, error) {
+func (s *Store) reserve(ctx context.Context, r pgcall.Route, p seqgen.Params, asks []seqgen.Ask) ([]seqgen.Grant, error) {
 	n := len(asks)
 	sorted := byKey(n, func(i int) string { return asks[i].Key })
 	keys, modes, counts, nonces := make([]string, n), make([]int16, n), make([]int32, n), make([][]byte, n)
@@ -108,7 +63,7 @@ func (s *Store) reserve(ctx context.Context, r route, p seqgen.Params, asks []se
 	}
 	grants := make([]seqgen.Grant, n)
 	read := 0
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	err := r.CallLocking(ctx, func(rows pgx.Rows) error {
 		var k int
 		var outcome, mode int16
 		var epoch, lo, hi, token, voidEpoch, voidLo, voidHi int64
@@ -127,7 +82,7 @@ func (s *Store) reserve(ctx context.Context, r route, p seqgen.Params, asks []se
 		}
 		read++
 		return nil
-	}, s.sql.reserve, p.Scope, r.mode, p.Retention.Microseconds(), keys, modes, counts, nonces, seenEpochs, seenNumbers, opens, tokens, useds)
+	}, s.sql.reserve, p.Scope, p.Retention.Microseconds(), keys, modes, counts, nonces, seenEpochs, seenNumbers, opens, tokens, useds)
 	if err == nil && read != n {
 		err = fmt.Errorf("%d answers to %d asks", read, n)
 	}
@@ -141,7 +96,7 @@ var refusals = map[int16]error{
 	1: seqgen.ErrStale, 3: seqgen.ErrExhausted, 4: seqgen.ErrMode, 5: ErrBusy,
 }
 
-func (s *Store) settle(ctx context.Context, r route, p seqgen.Params, changes []seqgen.Change) ([]seqgen.Outcome, error) {
+func (s *Store) settle(ctx context.Context, r pgcall.Route, p seqgen.Params, changes []seqgen.Change) ([]seqgen.Outcome, error) {
 	n := len(changes)
 	sorted := byKey(n, func(i int) string { return changes[i].Key })
 	keys, kinds, reasons, nonces := make([]string, n), make([]int16, n), make([]int16, n), make([][]byte, n)
@@ -153,7 +108,7 @@ func (s *Store) settle(ctx context.Context, r route, p seqgen.Params, changes []
 	}
 	outcomes := make([]seqgen.Outcome, n)
 	read := 0
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	err := r.CallLocking(ctx, func(rows pgx.Rows) error {
 		var k int
 		var outcome int16
 		var epoch, voidEpoch, lo, hi int64
@@ -171,7 +126,7 @@ func (s *Store) settle(ctx context.Context, r route, p seqgen.Params, changes []
 		}
 		read++
 		return nil
-	}, s.sql.settle, p.Scope, r.mode, p.Retention.Microseconds(), keys, kinds, epochs, tokens, los, his, nonces, reasons)
+	}, s.sql.settle, p.Scope, p.Retention.Microseconds(), keys, kinds, epochs, tokens, los, his, nonces, reasons)
 	if err == nil && read != n {
 		err = fmt.Errorf("%d answers to %d changes", read, n)
 	}
@@ -181,14 +136,14 @@ func (s *Store) settle(ctx context.Context, r route, p seqgen.Params, changes []
 	return outcomes, nil
 }
 
-func (s *Store) look(ctx context.Context, r route, scope string, keys []string) ([]seqgen.State, error) {
+func (s *Store) look(ctx context.Context, r pgcall.Route, scope string, keys []string) ([]seqgen.State, error) {
 	states := make([]seqgen.State, len(keys))
 	places := map[string][]int{}
 	for i, key := range keys {
 		states[i].Key = key
 		places[key] = append(places[key], i)
 	}
-	err := r.call(ctx, func(rows pgx.Rows) error {
+	err := r.Call(ctx, func(rows pgx.Rows) error {
 		var st seqgen.State
 		var epoch, last, token, used int64
 		var mode int16
@@ -205,8 +160,8 @@ func (s *Store) look(ctx context.Context, r route, scope string, keys []string) 
 	return states, nil
 }
 
-func (s *Store) voids(ctx context.Context, r route, q seqgen.VoidQuery) (voids []seqgen.Void, err error) {
-	err = r.call(ctx, func(rows pgx.Rows) error {
+func (s *Store) voids(ctx context.Context, r pgcall.Route, q seqgen.VoidQuery) (voids []seqgen.Void, err error) {
+	err = r.Call(ctx, func(rows pgx.Rows) error {
 		var epoch, lo, hi, at int64
 		var kind, reason int16
 		err := rows.Scan(&epoch, &lo, &hi, &kind, &reason, &at)
@@ -225,27 +180,4 @@ func byKey(n int, key func(int) string) []int {
 	}
 	slices.SortStableFunc(sorted, func(a, b int) int { return strings.Compare(key(a), key(b)) })
 	return sorted
-}
-
-// wrap adds the package and the operation to an error of the server, and what to
-// do where the functions are missing.
-func (s *Store) wrap(step string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case hasCode(err, "25000"):
-		return fmt.Errorf("pgseqgen: %s: %w: %w: %w", step, seqgen.ErrInvalid, ErrIsolation, err)
-	case hasCode(err, "42883", "42P01", "3F000"): // undefined function, table, schema
-		return fmt.Errorf("pgseqgen: %s: schema %q: %w: %w", step, s.schema, pgschema.ErrNotMigrated, err)
-	case hasCode(err, "55P03"):
-		return fmt.Errorf("pgseqgen: %s: %w: %w", step, ErrBusy, err)
-	}
-	return fmt.Errorf("pgseqgen: %s: %w", step, err)
-}
-
-// hasCode says whether the server ended the statement with one of the codes of
-// https://www.postgresql.org/docs/15/errcodes-appendix.html.
-func hasCode(err error, codes ...string) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }

@@ -43,11 +43,10 @@ CREATE TABLE {schema}.order_epochs (
     layout       smallint NOT NULL DEFAULT 1,
     at_cursor    smallint NOT NULL DEFAULT 0,   -- 0 nothing, 1 buffered, 2 parked, 3 missing
     ended        boolean  NOT NULL DEFAULT false,
-    gap_alerted  boolean  NOT NULL DEFAULT false,
-    gap_asked    integer  NOT NULL DEFAULT 0,
+    gap_alerted  boolean  NOT NULL DEFAULT false,  -- of the gap at the cursor or, if there is none, of the last one,
+    gap_asked    integer  NOT NULL DEFAULT 0,      -- whose rest may be met again: like began, look and above below
     attempts     integer  NOT NULL DEFAULT 0,   -- of the message at the cursor
-    base         bigint   NOT NULL,             -- places, like the four below
-    cursor       bigint   NOT NULL,
+    base         bigint   NOT NULL,             -- places, like the three below and the cursor
     head         bigint   NOT NULL,
     begun        bigint   NOT NULL,             -- what is buffered below it was begun
     run_to       bigint   NOT NULL,             -- end of the run of the last claim
@@ -55,14 +54,19 @@ CREATE TABLE {schema}.order_epochs (
     skipped      bigint   NOT NULL DEFAULT 0,
     late         bigint   NOT NULL DEFAULT 0,
     out_of_order bigint   NOT NULL DEFAULT 0,
-    buffered     bigint   NOT NULL DEFAULT 0,   -- from the cursor on, like the three below
-    parked       bigint   NOT NULL DEFAULT 0,
+    cursor       bigint   NOT NULL,             -- a delivery writes this and the next two, which are neighbours since
+    buffered     bigint   NOT NULL DEFAULT 0,   -- the log takes all from the first byte that changes to the last
+    moved        bigint   NOT NULL,             -- when the cursor did
+    parked       bigint   NOT NULL DEFAULT 0,   -- from the cursor on, like buffered and the two below
     unordered    bigint   NOT NULL DEFAULT 0,
     void_ahead   bigint   NOT NULL DEFAULT 0,
-    due          bigint,                        -- when what stands at the cursor is due
-    moved        bigint   NOT NULL,             -- when the cursor did
     mark_from    bigint   NOT NULL,             -- when the newest mark began: see order_marks
-    gap_opened   bigint,                        -- of the gap at the cursor, if there is one
+    due          bigint,                        -- when what stands at the cursor is due
+    gap_opened   bigint,                        -- of the gap at the cursor, if there is one; then it is gap_began
+    gap_began    bigint,                        -- its age counts from here
+    gap_look     bigint,                        -- when it is to be looked at; while there is one, it is due
+    gap_above    bigint,                        -- the place behind it
+    gap_since    bigint,                        -- since when the cursor has been at its first place
     PRIMARY KEY (kid, epoch)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
 
@@ -82,7 +86,7 @@ CREATE TABLE {schema}.order_messages (
     pushed_at    bigint   NOT NULL,
     ended_at     bigint,                        -- of state 5
     due          bigint,                        -- of state 3
-    claim        bigint,                        -- token of the claim that has a late one
+    claim        bigint,                        -- token of the claim that has a late one; negative once it has settled it
     scope        text COLLATE "C" NOT NULL,
     id           text COLLATE "C" NOT NULL,
     digest       bytea,                         -- NULL: not known

@@ -109,7 +109,8 @@ BEGIN
         at_cursor = e.at_cursor, ended = e.ended, gap_alerted = e.gap_alerted, gap_asked = e.gap_asked, attempts = e.attempts,
         cursor = e.cursor, head = e.head, begun = e.begun, run_to = e.run_to, voids = e.voids, skipped = e.skipped,
         late = e.late, out_of_order = e.out_of_order, buffered = e.buffered, parked = e.parked, unordered = e.unordered,
-        void_ahead = e.void_ahead, due = e.due, moved = e.moved, mark_from = e.mark_from, gap_opened = e.gap_opened
+        void_ahead = e.void_ahead, due = e.due, moved = e.moved, mark_from = e.mark_from, gap_opened = e.gap_opened,
+        gap_began = e.gap_began, gap_look = e.gap_look, gap_above = e.gap_above, gap_since = e.gap_since
     WHERE t.kid = e.kid AND t.epoch = e.epoch;
 END
 $pawl$;
@@ -126,6 +127,7 @@ DECLARE
     was   bigint;
     state smallint;
     due   bigint;
+    above bigint;
 BEGIN
     SELECT * INTO k FROM {schema}.order_keys AS t WHERE t.kid = p_kid;
     was := k.active;
@@ -150,15 +152,30 @@ BEGIN
     IF state = 1 THEN
         IF e.at_cursor <> 1 OR e.due IS NULL THEN e.due := p_now; END IF;
         e.gap_opened := NULL;
-    ELSIF state = 3 AND e.buffered > 0 THEN
-        IF e.gap_opened IS NULL THEN
+    ELSIF state = 3 THEN
+        -- What lies behind it. The place below the head is never missing.
+        above := e.head;
+        IF e.buffered > 0 THEN
             SELECT * INTO next FROM {schema}.order_messages AS t
             WHERE t.kid = p_kid AND t.epoch = e.epoch AND t.place > e.cursor AND t.state = 1 ORDER BY t.place LIMIT 1;
-            e.gap_opened := next.pushed_at;
-            e.gap_alerted := false;
-            e.gap_asked := 0;
-            e.due := next.pushed_at + p_look;
+            above := next.place;
         END IF;
+        IF e.unordered > 0 THEN
+            above := least(above, (SELECT t.lo FROM {schema}.order_ranges AS t
+                WHERE t.kid = p_kid AND t.epoch = e.epoch AND t.lo > e.cursor AND t.kind = 3 ORDER BY t.lo LIMIT 1));
+        END IF;
+        IF e.gap_opened IS NULL THEN
+            IF e.gap_above IS DISTINCT FROM above THEN  -- otherwise it is the rest of the last one
+                e.gap_began := CASE WHEN next.place = above THEN next.pushed_at ELSE p_now END;
+                e.gap_look := e.gap_began + p_look;
+                e.gap_alerted := false;
+                e.gap_asked := 0;
+            END IF;
+            e.gap_opened := e.gap_began;
+            e.gap_since := p_now;
+            e.due := e.gap_look;
+        END IF;
+        e.gap_above := above;
     ELSE
         e.due := NULL;
         e.gap_opened := NULL;

@@ -152,7 +152,7 @@ BEGIN
                         kind := {schema}.order_range_at(k.kid, e.epoch, at_place);
                     END IF;
                     IF kind IS NOT NULL THEN
-                        answer := 4;
+                        answer := CASE WHEN p_late AND k.late_held >= p_max_buffered THEN 6 ELSE 4 END;
                         EXIT rules;
                     END IF;
                 END IF;

@@ -1,11 +1,12 @@
 -- order_claim takes keys. It returns rows of these kinds, by what:
 --   1 a key: at_token, remains of the lease, at_epoch, flag whether there is more
 --   2 a message of the run   3 a late message
---   4 the gap: places from at_place to below stop, age, flag whether somebody was
---     told, attempt is how often it was asked for, late whether its epoch is old
+--   4 the gap: places from at_place to below stop, age, remains since when the cursor
+--     stands there, flag whether somebody was told, tries how often it was asked for,
+--     old whether a higher epoch waits
 --   5 when the next key can be claimed: remains
 CREATE FUNCTION {schema}.order_claim(
-    p_scope text, p_nonce bytea, p_keys integer, p_messages integer, p_bytes bigint, p_lease bigint)
+    p_scope text, p_nonce bytea, p_keys integer, p_messages integer, p_late integer, p_bytes bigint, p_lease bigint)
 RETURNS TABLE (what smallint, at_key text, at_token bigint, remains bigint, at_epoch bigint, at_place bigint, stop bigint,
     tries integer, age bigint, flag boolean, old boolean, has_id text, has_payload bytea, has_context bytea, has_error text)
 LANGUAGE plpgsql VOLATILE
@@ -84,7 +85,7 @@ BEGIN
                 FROM (
                     SELECT l.epoch, l.place FROM {schema}.order_messages AS l
                     WHERE l.kid = k.kid AND l.state IN (2, 3, 4) AND l.state = 3 AND l.due <= now
-                    ORDER BY l.epoch, l.place LIMIT p_messages
+                    ORDER BY l.epoch, l.place LIMIT p_late
                 ) AS l
                 WHERE t.kid = k.kid AND t.epoch = l.epoch AND t.place = l.place
                 RETURNING t.*
@@ -159,10 +160,7 @@ LANGUAGE plpgsql VOLATILE AS
 $pawl$
 BEGIN
     RETURN QUERY
-    SELECT 4::smallint, p_key, 0::bigint, 0::bigint, e.epoch, e.cursor, t.place, e.gap_asked,
-        greatest(p_now - e.gap_opened, 0), e.gap_alerted, p_old, NULL::text, NULL::bytea, NULL::bytea, NULL::text
-    FROM {schema}.order_messages AS t
-    WHERE t.kid = e.kid AND t.epoch = e.epoch AND t.place > e.cursor AND t.state = 1
-    ORDER BY t.place LIMIT 1;
+    SELECT 4::smallint, p_key, 0::bigint, greatest(p_now - e.gap_since, 0), e.epoch, e.cursor, e.gap_above, e.gap_asked,
+        greatest(p_now - e.gap_opened, 0), e.gap_alerted, p_old, NULL::text, NULL::bytea, NULL::bytea, NULL::text;
 END
 $pawl$;

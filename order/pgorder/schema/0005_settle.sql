@@ -3,7 +3,7 @@
 -- locked by another transaction. Kinds, reasons and resolutions are those of the
 -- package order.
 CREATE FUNCTION {schema}.order_settle(
-    p_scope text, p_mode integer, p_start bigint, p_max_ahead bigint, p_abandon boolean, p_look bigint, p_keep bigint,
+    p_scope text, p_mode integer, p_start bigint, p_max_ahead bigint, p_abandon boolean, p_window bigint, p_look bigint, p_keep bigint,
     p_keys text[], p_kinds smallint[], p_tokens bigint[], p_epochs bigint[], p_froms bigint[], p_tos bigint[],
     p_errors text[], p_delays bigint[], p_leases bigint[], p_flags boolean[], p_asked integer[],
     p_reasons smallint[], p_resolutions smallint[], p_actors text[], p_notes text[])
@@ -34,7 +34,7 @@ BEGIN
         ELSIF k.kid IS NULL THEN
             outcome := CASE WHEN s.kind <= 11 THEN 1 WHEN s.kind = 16 THEN 0 ELSE 2 END;
         ELSIF s.kind <= 11 THEN
-            outcome := {schema}.order_settle_worker(k.kid, p_look, p_keep, s.kind, s.token, s.epoch, s.lo, s.hi,
+            outcome := {schema}.order_settle_worker(k.kid, p_window, p_look, p_keep, s.kind, s.token, s.epoch, s.lo, s.hi,
                 s.error, coalesce(s.delay, 0), coalesce(s.lease, 0), coalesce(s.flag, false), coalesce(s.asked, 0), coalesce(s.reason, 0));
         ELSIF s.kind = 15 THEN
             outcome := {schema}.order_unordered(k.kid, p_start, p_max_ahead, p_abandon, p_look, p_keep, s.epoch, s.lo);
@@ -58,37 +58,59 @@ BEGIN
 END
 $pawl$;
 
--- order_deliver moves a cursor within the run that was begun, and gives the key
--- back if that was the last of it. It is what a READ COMMITTED transaction with
--- effects ends with, so a stale claim is an error.
+-- order_deliver moves a cursor from where the effects of a transaction begin to
+-- where they end, and gives the key back if that was the last of the run. It is what
+-- a READ COMMITTED transaction with effects ends with, so a stale claim is an error,
+-- and so is a cursor that stands anywhere else: below, since a server that crashed
+-- has forgotten transactions, whose effects are gone as well; or above, since the
+-- effects are there.
+--
+-- This is the usual case, within a run and nobody else at work on the key. Each SET
+-- takes a few microseconds of a call that takes about fifty, so it has only that
+-- which keeps a plan made for few keys from serving for many.
 CREATE FUNCTION {schema}.order_deliver(
-    p_scope text, p_key text, p_token bigint, p_epoch bigint, p_to bigint, p_release boolean, p_look bigint, p_keep bigint) RETURNS void
+    p_scope text, p_key text, p_token bigint, p_epoch bigint, p_from bigint, p_to bigint, p_release boolean, p_look bigint, p_keep bigint)
+RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s'
+SET enable_seqscan = off
 AS $pawl$
 DECLARE
-    k   {schema}.order_keys;
     now bigint := {schema}.order_now();
 BEGIN
     IF NOT p_release THEN
         WITH held AS MATERIALIZED (
             SELECT t.kid FROM {schema}.order_keys AS t
             WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token AND t.claimed AND t.active = p_epoch
-            FOR NO KEY UPDATE
+            FOR NO KEY UPDATE SKIP LOCKED
         )
         UPDATE {schema}.order_epochs AS t SET cursor = p_to, buffered = t.buffered - (p_to - t.cursor), attempts = 1, moved = now
         FROM held
-        WHERE t.kid = held.kid AND t.epoch = p_epoch AND t.cursor < p_to AND p_to < t.begun AND t.at_cursor = 1
+        WHERE t.kid = held.kid AND t.epoch = p_epoch AND t.cursor = p_from AND p_from < p_to AND p_to < t.begun AND t.at_cursor = 1
         AND t.unordered = 0 AND t.void_ahead = 0 AND (p_keep = 0 OR t.mark_from > now - p_keep / 16);
         IF FOUND THEN
             RETURN;
         END IF;
     END IF;
+    PERFORM {schema}.order_deliver_any(p_scope, p_key, p_token, p_epoch, p_from, p_to, p_release, p_look, p_keep);
+END
+$pawl$;
+
+-- order_deliver_any is order_deliver in all cases. It waits for a key.
+CREATE FUNCTION {schema}.order_deliver_any(
+    p_scope text, p_key text, p_token bigint, p_epoch bigint, p_from bigint, p_to bigint, p_release boolean, p_look bigint, p_keep bigint)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s'
+AS $pawl$
+DECLARE
+    k {schema}.order_keys;
+BEGIN
     SELECT * INTO k FROM {schema}.order_keys AS t WHERE t.scope = p_scope AND t.key = p_key FOR NO KEY UPDATE;
-    IF k.claimed AND k.token = p_token AND k.active = p_epoch
-        AND 0 = {schema}.order_settle_worker(k.kid, p_look, p_keep, 1, p_token, p_epoch, 0, p_to, '', 0, 0, false, 0, 0)
+    IF k.claimed AND k.token = p_token AND k.active = p_epoch AND p_from < p_to
+        AND EXISTS (SELECT FROM {schema}.order_epochs AS t WHERE t.kid = k.kid AND t.epoch = p_epoch AND t.cursor = p_from)
+        AND 0 = {schema}.order_settle_worker(k.kid, 0, p_look, p_keep, 1, p_token, p_epoch, 0, p_to, '', 0, 0, false, 0, 0)
         AND (NOT p_release
-            OR 0 = {schema}.order_settle_worker(k.kid, p_look, p_keep, 10, p_token, p_epoch, 0, 0, '', 0, 0, false, 0, 0)) THEN
+            OR 0 = {schema}.order_settle_worker(k.kid, 0, p_look, p_keep, 10, p_token, p_epoch, 0, 0, '', 0, 0, false, 0, 0)) THEN
         RETURN;
     END IF;
     RAISE EXCEPTION 'stale claim' USING ERRCODE = 'PW001';
@@ -97,7 +119,7 @@ $pawl$;
 
 -- order_settle_worker applies one settlement of a worker to a key that is locked.
 CREATE FUNCTION {schema}.order_settle_worker(
-    p_kid bigint, p_look bigint, p_keep bigint, p_kind integer, p_token bigint, p_epoch bigint, p_lo bigint, p_hi bigint,
+    p_kid bigint, p_window bigint, p_look bigint, p_keep bigint, p_kind integer, p_token bigint, p_epoch bigint, p_lo bigint, p_hi bigint,
     p_error text, p_delay bigint, p_lease bigint, p_flag boolean, p_asked integer, p_reason integer) RETURNS smallint
 LANGUAGE plpgsql VOLATILE AS
 $pawl$
@@ -109,6 +131,8 @@ DECLARE
     stop bigint;
     n    bigint;
     due  bigint;
+    told boolean;
+    asked integer;
 BEGIN
     SELECT * INTO k FROM {schema}.order_keys AS t WHERE t.kid = p_kid;
     IF p_token <= 0 OR k.token <> p_token THEN
@@ -121,7 +145,7 @@ BEGIN
     ELSIF p_kind = 2 AND least(p_hi, e.head) <= greatest(p_lo, e.cursor) THEN
         RETURN 0;
     ELSIF p_kind IN (4, 5, 6) THEN
-        RETURN {schema}.order_settle_late(k, e, p_kind, p_lo, p_error, p_delay, p_look, now);
+        RETURN {schema}.order_settle_late(k, e, p_window, p_kind, p_lo, p_error, p_delay, p_look, now);
     ELSIF p_kind IN (7, 8, 9, 10) AND NOT k.claimed THEN
         RETURN 0;
     ELSIF NOT k.claimed AND p_kind <> 2 THEN
@@ -196,7 +220,13 @@ BEGIN
                 WHERE t.kid = p_kid AND t.epoch = e.epoch AND t.place >= e.cursor AND t.place < p_hi AND t.state IN (1, 2)) THEN
             RETURN 1;
         END IF;
+        told := e.gap_alerted;
+        asked := e.gap_asked;
+        e.gap_alerted := told OR p_flag;  -- for the record, not for what is left of the gap
+        e.gap_asked := greatest(asked, p_asked);
         e := {schema}.order_move(e, p_hi, true, p_keep, now, p_reason, 0, '', '');
+        e.gap_alerted := told;
+        e.gap_asked := asked;
         PERFORM {schema}.order_save(e);
         PERFORM {schema}.order_wake(p_kid, p_look, now);
         RETURN 0;
@@ -220,7 +250,8 @@ BEGIN
 
     ELSIF p_kind = 9 THEN
         IF e.gap_opened IS NOT NULL AND (p_lo < 0 OR p_lo = e.cursor) THEN
-            UPDATE {schema}.order_epochs AS t SET gap_alerted = p_flag, gap_asked = p_asked, due = now + p_delay
+            UPDATE {schema}.order_epochs AS t SET gap_alerted = p_flag, gap_asked = p_asked,
+                gap_look = now + p_delay, due = now + p_delay
             WHERE t.kid = p_kid AND t.epoch = e.epoch;
         END IF;
 
@@ -246,7 +277,7 @@ $pawl$;
 
 -- order_settle_late applies a settlement of a late message.
 CREATE FUNCTION {schema}.order_settle_late(
-    k {schema}.order_keys, e {schema}.order_epochs, p_kind integer, p_place bigint, p_error text, p_delay bigint, p_look bigint, p_now bigint)
+    k {schema}.order_keys, e {schema}.order_epochs, p_window bigint, p_kind integer, p_place bigint, p_error text, p_delay bigint, p_look bigint, p_now bigint)
 RETURNS smallint
 LANGUAGE plpgsql VOLATILE AS
 $pawl$
@@ -255,20 +286,20 @@ DECLARE
 BEGIN
     SELECT * INTO m FROM {schema}.order_messages AS t WHERE t.kid = k.kid AND t.epoch = e.epoch AND t.place = p_place;
     IF m.state IS NULL THEN  -- never late, or ended and forgotten
-        RETURN CASE WHEN p_place >= e.base AND p_place < e.cursor
+        RETURN CASE WHEN p_place >= e.base AND p_place < e.cursor AND (e.ended OR e.cursor - p_place >= p_window)
             AND {schema}.order_range_at(k.kid, e.epoch, p_place) IS NULL THEN 0 ELSE 1 END;
     ELSIF m.state = 5 AND m.late THEN
         RETURN 0;
-    ELSIF m.state = 4 AND p_kind = 6 OR m.state = 3 AND p_kind = 5 AND NOT k.claimed THEN
-        RETURN 0;
-    ELSIF m.state <> 3 OR NOT k.claimed THEN
+    ELSIF m.state NOT IN (3, 4) THEN
         RETURN 1;
+    ELSIF NOT k.claimed THEN
+        RETURN CASE WHEN p_kind <> 4 AND m.claim = -k.token THEN 0 ELSE 1 END;  -- sent again
     END IF;
     UPDATE {schema}.order_messages AS t SET
         state = CASE p_kind WHEN 4 THEN 5 WHEN 5 THEN 3 ELSE 4 END,
         ended_at = CASE WHEN p_kind = 4 THEN p_now END,
         due = CASE WHEN p_kind = 5 THEN p_now + p_delay END,
-        claim = NULL,
+        claim = -k.token,
         error = CASE WHEN p_kind = 4 THEN t.error ELSE p_error END
     WHERE t.kid = k.kid AND t.epoch = e.epoch AND t.place = p_place;
     PERFORM {schema}.order_late_due(k.kid, CASE WHEN p_kind = 4 THEN -1 ELSE 0 END, p_look, p_now);

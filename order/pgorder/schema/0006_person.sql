@@ -10,7 +10,6 @@ DECLARE
     e     {schema}.order_epochs;
     m     {schema}.order_messages;
     now   bigint := {schema}.order_now();
-    upto  bigint;
     found_any boolean;
 BEGIN
     SELECT * INTO k FROM {schema}.order_keys AS t WHERE t.kid = p_kid;
@@ -35,7 +34,7 @@ BEGIN
             PERFORM {schema}.order_wake(p_kid, p_look, now);
             RETURN 0;
         ELSIF m.state = 4 THEN
-            UPDATE {schema}.order_messages AS t SET state = 3, attempt = 0, due = now, claim = NULL
+            UPDATE {schema}.order_messages AS t SET state = 3, attempt = 0, due = now
             WHERE t.kid = p_kid AND t.epoch = p_epoch AND t.place = p_lo;
             PERFORM {schema}.order_late_due(p_kid, 0, p_look, now);
             RETURN 0;
@@ -71,12 +70,14 @@ BEGIN
         found_any := true;
         IF p_resolution = 1 THEN
             e.gap_opened := now;
+            e.gap_began := now;
+            e.gap_since := now;
+            e.gap_look := now + p_look;
             e.gap_alerted := false;
             e.gap_asked := 0;
-            e.due := now + p_look;
+            e.due := e.gap_look;
         ELSE
-            SELECT g.stop INTO upto FROM {schema}.order_gap(k.key, false, e, now) AS g;
-            e := {schema}.order_move(e, least(upto, p_hi), true, p_keep, now, 4, p_resolution, p_actor, p_note);
+            e := {schema}.order_move(e, least(e.gap_above, p_hi), true, p_keep, now, 4, p_resolution, p_actor, p_note);
         END IF;
         PERFORM {schema}.order_save(e);
         PERFORM {schema}.order_wake(p_kid, p_look, now);
@@ -124,7 +125,8 @@ BEGIN
         PERFORM {schema}.order_late_arrived(k.scope, k.key, p_epoch, p_place);
         INSERT INTO {schema}.order_messages (kid, epoch, place, state, late, named, pushed_at, ended_at, scope, id)
         VALUES (p_kid, p_epoch, p_place, 5, true, false, now, now, k.scope, '')
-        ON CONFLICT (kid, epoch, place) DO UPDATE SET state = 5, late = true, ended_at = now;
+        ON CONFLICT (kid, epoch, place) DO UPDATE SET state = 5, late = true, ended_at = now,  -- what was dropped is not what was delivered
+            digest = CASE WHEN order_messages.id <> '' THEN order_messages.digest END;
         RETURN 0;
     ELSIF p_place - e.cursor >= p_max_ahead THEN
         RETURN 3;

@@ -16,8 +16,9 @@ BEGIN
         e.buffered, e.parked, e.unordered, e.void_ahead, e.out_of_order,
         ARRAY[k.accepted, k.duplicate, k.conflict, k.late, k.stale, k.refused, k.too_far],
         CASE WHEN e.epoch = k.active THEN (
-            SELECT greatest(now - m.pushed_at, 0) FROM {schema}.order_messages AS m
-            WHERE m.kid = k.kid AND m.epoch = e.epoch AND m.place >= e.cursor AND m.state IN (1, 2) ORDER BY m.place LIMIT 1) END,
+            SELECT greatest(now - m.pushed_at, 0)
+            FROM {schema}.order_epochs AS x JOIN {schema}.order_messages AS m ON m.kid = x.kid AND m.epoch = x.epoch
+            WHERE x.kid = k.kid AND NOT x.ended AND m.place >= x.cursor AND m.state IN (1, 2) ORDER BY m.epoch, m.place LIMIT 1) END,
         k.late_held, e.at_cursor, k.claimed AND k.lease_until > now
     FROM {schema}.order_keys AS k
     CROSS JOIN LATERAL (
@@ -98,7 +99,7 @@ $pawl$;
 
 CREATE FUNCTION {schema}.order_list_gaps(
     p_scope text, p_key text, p_after text, p_after_epoch bigint, p_after_place bigint, p_most integer, p_unresolved boolean)
-RETURNS TABLE (key text, epoch bigint, lo bigint, hi bigint, age bigint, open boolean, old boolean, alerted boolean, asked integer,
+RETURNS TABLE (key text, epoch bigint, lo bigint, hi bigint, age bigint, since bigint, open boolean, old boolean, alerted boolean, asked integer,
     reason smallint, arrived bigint, resolution smallint, actor text, note text)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -113,20 +114,17 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT * FROM (
-        (SELECT g.key, g.epoch, g.lo, g.hi, greatest(now - g.opened, 0), false, false, g.alerted, g.asked,
+        (SELECT g.key, g.epoch, g.lo, g.hi, greatest(now - g.opened, 0), 0::bigint, false, false, g.alerted, g.asked,
             g.reason, g.arrived, g.resolution, g.actor, g.note
         FROM {schema}.order_gaps AS g
         WHERE g.scope = p_scope AND (g.key, g.epoch, g.lo) > (p_after, p_after_epoch, p_after_place) AND g.key <= last
         AND (NOT p_unresolved OR g.resolution = 0)
         ORDER BY g.scope, g.key, g.epoch, g.lo LIMIT p_most)
         UNION ALL
-        (SELECT k.key, e.epoch, e.cursor, m.place, greatest(now - e.gap_opened, 0), true, k.epochs > 1, e.gap_alerted, e.gap_asked,
+        (SELECT k.key, e.epoch, e.cursor, e.gap_above, greatest(now - e.gap_opened, 0), greatest(now - e.gap_since, 0), true, k.epochs > 1, e.gap_alerted, e.gap_asked,
             0::smallint, 0::bigint, 0::smallint, '', ''
         FROM {schema}.order_epochs AS e
         JOIN {schema}.order_keys AS k ON k.kid = e.kid
-        CROSS JOIN LATERAL (
-            SELECT t.place FROM {schema}.order_messages AS t
-            WHERE t.kid = e.kid AND t.epoch = e.epoch AND t.place > e.cursor AND t.state = 1 ORDER BY t.place LIMIT 1) AS m
         WHERE e.gap_opened IS NOT NULL AND k.scope = p_scope
         AND (k.key, e.epoch, e.cursor) > (p_after, p_after_epoch, p_after_place) AND k.key <= last
         ORDER BY k.key, e.epoch, e.cursor LIMIT p_most)
@@ -184,12 +182,13 @@ BEGIN
             coalesce(sum(e.buffered), 0) AS buffered, coalesce(sum(e.parked), 0) AS parked,
             (SELECT coalesce(sum(k.late_held), 0) FROM {schema}.order_keys AS k WHERE k.scope = p_scope AND k.late_held > 0) AS late_held,
             count(e.gap_opened) AS open_gaps,
-            min(CASE WHEN e.epoch = k.active THEN (
+            min(CASE WHEN e.buffered + e.parked > 0 AND (e.epoch = k.active OR e.epoch = (
+                SELECT min(x.epoch) FROM {schema}.order_epochs AS x WHERE x.kid = e.kid AND NOT x.ended AND x.buffered + x.parked > 0)) THEN (
                 SELECT m.pushed_at FROM {schema}.order_messages AS m
                 WHERE m.kid = e.kid AND m.epoch = e.epoch AND m.place >= e.cursor AND m.state IN (1, 2) ORDER BY m.place LIMIT 1)
             END) AS oldest
         FROM {schema}.order_keys AS k JOIN {schema}.order_epochs AS e ON e.kid = k.kid
-        WHERE k.scope = p_scope AND NOT e.ended AND e.buffered + e.parked > 0
+        WHERE k.scope = p_scope AND NOT e.ended AND e.cursor < e.head
     ) AS t;
 END
 $pawl$;
