@@ -227,7 +227,7 @@ func TestOnLateIsBounded(t *testing.T) {
 // over: the skip is refused, and nothing else is.
 func TestSkipIsRefusedBesideALateMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, s order.Store) {
-		begin, late := time.Now(), 0
+		late := 0
 		var b *order.Buffer
 		b = newBuffer(t, s, &order.Options{AlertAfter: time.Hour, OnLate: func(context.Context, order.Message) error {
 			if late++; late == 1 {
@@ -243,7 +243,8 @@ func TestSkipIsRefusedBesideALateMessage(t *testing.T) {
 		push(t, b, order.Buffered, msg("a", 7)) // 5 and 6 are missing
 		later(6 * time.Minute)
 		push(t, b, order.Late, msgs("a", 2, 3)...)
-		begin, n.list = time.Now(), nil
+		begin := time.Now()
+		n.list = nil
 		stop = start(t, b, n.handle, nil)
 		later(5 * time.Second)
 		at := begin.Sub(n.begin).Round(time.Second)

@@ -206,8 +206,28 @@ func (k *key) owned(p *order.Params, a *order.Ask) (order.Claim, error) {
 		c.Run = append(c.Run, m)
 	}
 	// When the run ends the epoch, a higher one that waits is due at once.
-	c.More = c.More || len(c.Run) > 0 && (k.isBuffered(e, e.cursor+uint64(len(c.Run))) || len(k.row.live) > 1)
-	return c, nil
+	if len(c.Run) > 0 && !c.More {
+		c.More, err = k.more(e, e.cursor+uint64(len(c.Run)))
+	}
+	return c, err
+}
+
+// more says whether a message stands at a number, or the epoch ends there and a
+// higher one has a message.
+func (k *key) more(e *epoch, n uint64) (bool, error) {
+	if k.isBuffered(e, n) {
+		return true, nil
+	}
+	for _, number := range k.row.live[1:] {
+		waits, err := k.epoch(number)
+		if waits == nil && err == nil {
+			err = errRecord
+		}
+		if err != nil || waits.buffered > 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // isBuffered says whether a number from the cursor on is buffered or parked.

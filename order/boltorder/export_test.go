@@ -95,7 +95,7 @@ func (v *verification) key(k *key) error {
 	if err != nil {
 		return fmt.Errorf("key %q: %w", k.name, err)
 	}
-	if oldest, err := k.oldest(e, next, found); err != nil || k.row.head != oldest {
+	if oldest, err := k.oldest(next, found); err != nil || k.row.head != oldest {
 		return fmt.Errorf("key %q: its next message is of %d, noted %d (%w)", k.name, oldest, k.row.head, err)
 	}
 	due, err := k.lateDue()

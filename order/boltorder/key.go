@@ -157,7 +157,7 @@ func (k *key) refresh(p *order.Params) error {
 	if err != nil {
 		return err
 	}
-	if k.row.head, err = k.oldest(e, next, found); err != nil {
+	if k.row.head, err = k.oldest(next, found); err != nil {
 		return err
 	}
 	switch at := found && next.number == e.cursor; {
@@ -186,13 +186,14 @@ func (k *key) refresh(p *order.Params) error {
 
 // oldest is when the message was pushed that is delivered next: of the active epoch
 // or, if that has none, of the lowest that waits and has one. Zero: there is none.
-func (k *key) oldest(e *epoch, next waiting, found bool) (pushed int64, err error) {
+func (k *key) oldest(next waiting, found bool) (pushed int64, err error) {
 	for i := 1; !found && i < len(k.row.live); i++ {
-		if e, err = k.epoch(k.row.live[i]); e == nil && err == nil {
+		waits, err := k.epoch(k.row.live[i])
+		if waits == nil && err == nil {
 			err = errRecord
 		}
 		if err == nil {
-			next, found, err = k.next(e)
+			next, found, err = k.next(waits)
 		}
 		if err != nil {
 			return 0, err

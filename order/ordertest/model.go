@@ -318,7 +318,7 @@ func (m *model) place(p order.Params, a order.Arrival, at order.Position) (state
 	case m.full(p, k, e, begins, n):
 		return order.Full, false, false
 	}
-	k = m.begin(p, a.Key, k, e, begins)
+	m.begin(p, a.Key, k, e, begins)
 	e.numbers[n] = &modelNumber{state: order.StateBuffered, arrival: stored, verifiable: true, pushed: m.now}
 	e.head = max(e.head, n+1)
 	if n == e.cursor {

@@ -71,10 +71,10 @@ func outageCrash(e *env) {
 	worked := map[uint64]int{}
 	a := newAsk()
 	a.Lease = e.short
-	c := e.claimAs("k", a)
+	e.claimAs("k", a)
 	worked[1]++ // the handler has run, and the process dies before the cursor moves
 	e.wait()
-	c = e.claim("k")
+	c := e.claim("k")
 	e.wantRun(c, 1)
 	e.wantAttempts(c, 2) // so the handler knows
 	worked[1]++

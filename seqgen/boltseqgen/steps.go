@@ -292,14 +292,9 @@ func unknown(keys []string) []seqgen.State {
 func (st *step) list(q *seqgen.VoidQuery) (page []seqgen.Void, err error) {
 	prefix := epochKey(q.Key, q.Epoch)
 	c := st.voids.Cursor()
-	place, v := c.Seek(voidKey(prefix, q.From))
-	if before, b := seekBefore(c, place); before != nil { // it may reach into what is asked for
-		if _, ok := numberIn(prefix, before); ok {
-			place, v = before, b
-		} else {
-			place, v = c.Seek(voidKey(prefix, q.From))
-		}
-	} else {
+	behind, _ := c.Seek(voidKey(prefix, q.From))
+	place, v := seekBefore(c, behind) // it may reach into what is asked for
+	if _, ok := numberIn(prefix, place); !ok {
 		place, v = c.Seek(voidKey(prefix, q.From))
 	}
 	for ; place != nil && len(page) < q.Limit; place, v = c.Next() {

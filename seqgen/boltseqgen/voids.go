@@ -27,18 +27,14 @@ func (k *key) certain(what seqgen.Range, reason seqgen.Reason) (seqgen.Range, er
 	joined := what
 	var gone [][]byte
 	c := k.voids.Cursor()
-	place, v := c.Seek(voidKey(prefix, what.Lo))
-	if before, b := seekBefore(c, place); before != nil {
-		place, v = before, b
-	} else {
+	behind, _ := c.Seek(voidKey(prefix, what.Lo))
+	place, v := seekBefore(c, behind)
+	if _, ok := numberIn(prefix, place); !ok {
 		place, v = c.Seek(voidKey(prefix, what.Lo))
 	}
 	for ; place != nil; place, v = c.Next() {
 		lo, ok := numberIn(prefix, place)
 		if !ok {
-			if bytes.Compare(place, prefix) < 0 {
-				continue // the last one of another epoch or key
-			}
 			break
 		}
 		if lo > joined.Hi+1 {

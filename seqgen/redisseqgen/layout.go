@@ -86,7 +86,7 @@ func readGrant(g *seqgen.Grant, answer string) bool {
 		return s.done()
 	}
 	var known bool
-	g.Err, g.Stored, known = readRefusal("reserve", answer)
+	g.Stored, known, g.Err = readRefusal("reserve", answer)
 	return known
 }
 
@@ -101,25 +101,25 @@ func readOutcome(o *seqgen.Outcome, answer string) bool {
 		return s.done()
 	}
 	var known bool
-	o.Err, o.Stored, known = readRefusal("settle", answer)
+	o.Stored, known, o.Err = readRefusal("settle", answer)
 	return known
 }
 
 // readRefusal reads an answer that says why nothing was done.
-func readRefusal(step, answer string) (err error, stored seqgen.Position, known bool) {
+func readRefusal(step, answer string) (stored seqgen.Position, known bool, err error) {
 	switch answer[0] {
 	case 's':
-		return seqgen.ErrStale, stored, true
+		return stored, true, seqgen.ErrStale
 	case 'e':
-		return seqgen.ErrExhausted, stored, true
+		return stored, true, seqgen.ErrExhausted
 	case 'r':
 		s := &scanner{s: answer[1:]}
 		stored.Epoch, stored.Number = s.number(19), s.number(19)
-		return seqgen.ErrRolledBack, stored, s.done()
+		return stored, s.done(), seqgen.ErrRolledBack
 	case 'x':
-		return fmt.Errorf("redisseqgen: %s: %w", step, errRow), stored, true
+		return stored, true, fmt.Errorf("redisseqgen: %s: %w", step, errRow)
 	}
-	return nil, stored, false
+	return stored, false, nil
 }
 
 // readState reads a row without its log.
