@@ -21,7 +21,7 @@ import (
 // sums hold after every step, what is delivered is in order, and in the end every
 // message has been delivered or handed over late, unless somebody decided otherwise.
 func TestRandomLives(t *testing.T) {
-	seeds := 36
+	seeds := 12
 	if testing.Short() {
 		seeds = 6
 	}

@@ -19,7 +19,7 @@ import (
 
 // Whatever is done to it, the file answers as the memory store does, to the
 // microsecond.
-func TestAgreesWithMemory(t *testing.T) { agrees(t, 20) }
+func TestAgreesWithMemory(t *testing.T) { agrees(t, 6) }
 
 func TestLongAgreesWithMemory(t *testing.T) {
 	testenv.Long(t)

@@ -19,10 +19,11 @@ func TestStore(t *testing.T) {
 	ordertest.Run(t, newSuite(t).config())
 }
 
-// TestStoreInOtherModes runs the suite as it would run behind a pooler that
+// TestLongStoreInOtherModes runs the suite as it would run behind a pooler that
 // keeps no prepared statements, and on a database whose transactions are
 // serializable.
-func TestStoreInOtherModes(t *testing.T) {
+func TestLongStoreInOtherModes(t *testing.T) {
+	testenv.Long(t)
 	for name, change := range map[string]func(*pgxpool.Config){
 		"Exec":           func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec },
 		"SimpleProtocol": func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },

@@ -2,6 +2,7 @@ package redisorder_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -28,6 +29,8 @@ func TestLongKilledServerUnderLoad(t *testing.T) {
 // delivered, first in order, and only under a token that rises.
 func killedServer(t *testing.T, numbers, kills int) {
 	const keys, workers = 4, 3
+	params := params
+	params.MaxAhead = uint64(numbers) + 1 // those who push may be faster than those who deliver
 	server := testenv.RedisOwn(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := newStore(t, newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}}))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
@@ -39,6 +42,14 @@ func killedServer(t *testing.T, numbers, kills int) {
 		acknowledged[i] = 1
 	}
 	var faults []string
+	var last struct{ push, claim, settle error } // what was answered last, for a test that hangs
+	note := func(place *error, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			*place = err
+		}
+	}
 	var done atomic.Int64
 	var all sync.WaitGroup
 	for k := range keys {
@@ -56,11 +67,13 @@ func killedServer(t *testing.T, numbers, kills int) {
 				rand.Shuffle(len(order64), func(i, j int) { order64[i], order64[j] = order64[j], order64[i] })
 				for rest := order64; len(rest) > 0 && ctx.Err() == nil; {
 					answers, err := s.Push(ctx, params, rest)
+					note(&last.push, err)
 					if err != nil {
 						continue
 					}
 					var again []order.Arrival
 					for i, a := range answers {
+						note(&last.push, a.Err)
 						if a.Err != nil || a.State == order.Full {
 							again = append(again, rest[i])
 						} else if a.State != order.Buffered && a.State != order.Duplicate {
@@ -83,6 +96,7 @@ func killedServer(t *testing.T, numbers, kills int) {
 				}
 				claimed, err := s.Claim(ctx, params, a)
 				for err != nil && ctx.Err() == nil {
+					note(&last.claim, err)
 					claimed, err = s.Claim(ctx, params, a) // the same ask, sent again
 				}
 				for _, c := range claimed.Claims {
@@ -101,8 +115,10 @@ func killedServer(t *testing.T, numbers, kills int) {
 						{Kind: order.KindRelease, Key: c.Key, Token: c.Token, Epoch: 1}}
 					errs, err := s.Settle(ctx, params, steps)
 					for err != nil && ctx.Err() == nil {
+						note(&last.settle, err)
 						errs, err = s.Settle(ctx, params, steps)
 					}
+					note(&last.settle, errors.Join(errs...))
 					if errs == nil && err == nil {
 						mu.Lock()
 						if to > acknowledged[k] {
@@ -123,7 +139,13 @@ func killedServer(t *testing.T, numbers, kills int) {
 		server.Start()
 	}
 	all.Wait()
-	require.NoError(t, ctx.Err())
+	for k := range keys {
+		if ctx.Err() != nil {
+			account, err := s.Account(t.Context(), "test", fmt.Sprint("key", k))
+			t.Logf("%+v %v", account, err)
+		}
+	}
+	require.NoError(t, ctx.Err(), "the last errors: %+v", last)
 	require.Empty(t, faults)
 	for k := range keys {
 		account, err := s.Account(t.Context(), "test", fmt.Sprint("key", k))
