@@ -9,13 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pawl-go/pawl/internal/testenv"
 	"github.com/pawl-go/pawl/order"
 	"github.com/pawl-go/pawl/order/ordertest"
 	"github.com/pawl-go/pawl/order/pgorder"
 )
 
 func TestStore(t *testing.T) {
-	t.Parallel() // with the modes below
+	t.Parallel()
 	ordertest.Run(t, newSuite(t).config())
 }
 

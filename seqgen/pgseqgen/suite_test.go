@@ -6,12 +6,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawl-go/pawl/internal/testenv"
 	"github.com/pawl-go/pawl/seqgen"
 	"github.com/pawl-go/pawl/seqgen/seqgentest"
 )
 
 func TestStore(t *testing.T) {
-	t.Parallel() // with the modes below
+	t.Parallel()
 	seqgentest.Run(t, suite())
 }
 
