@@ -84,8 +84,10 @@ func runTx(t testing.TB, f *file, b *order.Buffer, key string, n uint64, h order
 	defer cancel()
 	err := b.RunTx(ctx, func(ctx context.Context, run *order.TxRun) (int, error) {
 		delivered, err := h(ctx, run)
-		if delivered > 0 && run.Messages[delivered-1].Position.Number == n {
-			cancel()
+		if delivered > 0 {
+			if m := run.Messages[delivered-1]; m.Key == key && m.Position.Number == n {
+				cancel()
+			}
 		}
 		return delivered, err
 	}, opts)
