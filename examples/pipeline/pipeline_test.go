@@ -252,10 +252,10 @@ func TestLongKilledAndRunAgain(t *testing.T) {
 	testenv.Long(t)
 	killed(t, 50, 10)
 	killed(t, 50, 10, "-order")
-	killed(t, 50, 10, "-order", "-drop", "0.1")
-	killed(t, 50, 10, "-order", "-order-store", "memory")
+	killed(t, 15, 5, "-order", "-drop", "0.1")
+	killed(t, 15, 5, "-order", "-order-store", "memory")
 	testenv.RedisOwn(t) // skips without one
-	killed(t, 50, 10, "-order", "-order-store", "redis", "-degrade")
+	killed(t, 15, 5, "-order", "-order-store", "redis", "-degrade")
 }
 
 // killed kills the program again and again at random moments; what it leaves
