@@ -23,7 +23,7 @@ func TestAgreesWithMemory(t *testing.T) { agrees(t, 6) }
 
 func TestLongAgreesWithMemory(t *testing.T) {
 	testenv.Long(t)
-	agrees(t, 150)
+	agrees(t, 100)
 }
 
 func agrees(t *testing.T, seeds uint64) {
