@@ -101,7 +101,8 @@ type Store interface {
 	// p.KeepBody after it ended, with its payload. It is forgotten by Sweep or
 	// earlier, once neither holds. The payload of a message without an ID may be
 	// dropped as soon as the message has ended. The IDs of a scope are one name
-	// space: of several messages with one ID, the first that is remembered keeps it.
+	// space: of several messages with one ID, the first keeps it while it is
+	// remembered; what has the ID beside it need not be found by it afterwards.
 	Push(ctx context.Context, p Params, arrivals []Arrival) ([]Answer, error)
 
 	// Claim takes keys for one worker, at most a.Keys, in the order in which they

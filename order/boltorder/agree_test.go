@@ -23,7 +23,7 @@ func TestAgreesWithMemory(t *testing.T) { agrees(t, 6) }
 
 func TestLongAgreesWithMemory(t *testing.T) {
 	testenv.Long(t)
-	agrees(t, 100)
+	agrees(t, 300)
 }
 
 func agrees(t *testing.T, seeds uint64) {

@@ -59,7 +59,7 @@ func TestStore(t *testing.T) {
 
 func TestLongHistories(t *testing.T) {
 	testenv.Long(t)
-	conforms(t, 2_000)
+	conforms(t, 20_000)
 }
 
 func conforms(t *testing.T, steps int) {

@@ -248,8 +248,6 @@ func (v *verification) messagesOf(k *key, e *epoch) (late int, err error) {
 			return 0, fmt.Errorf("late message %d, parked %t, is or is not to be handed over", n, m.parked)
 		case m.parked && (!m.waiting || !has(v.parked, b)):
 			return 0, fmt.Errorf("parked late message %d waits %t", n, m.waiting)
-		case len(m.id) > 0 && v.step.ids.Get(m.id) == nil:
-			return 0, fmt.Errorf("the ID of message %d is not known", n)
 		}
 		if n >= e.cursor && !m.outside {
 			held++

@@ -55,8 +55,7 @@ func (k *key) settle(p *order.Params, s *order.Settlement) (answer, err error) {
 	held := k.row.until != 0
 	switch s.Kind {
 	case order.KindRelease:
-		k.releaseAll(e, s)
-		return nil, nil
+		return nil, k.releaseAll(e, s)
 	case order.KindExtend:
 		if !held {
 			return order.ErrStale, nil
@@ -123,24 +122,28 @@ func releases(kind order.Kind) bool {
 func (k *key) release() { k.row.until = 0 }
 
 // releaseAll releases the key, and unbegins what was not handed to anybody.
-func (k *key) releaseAll(e *epoch, s *order.Settlement) {
+func (k *key) releaseAll(e *epoch, s *order.Settlement) error {
 	if k.row.until == 0 {
-		return // it was applied before
+		return nil // it was applied before
 	}
 	k.release()
-	if e == nil || e.number != k.row.live[0] {
-		return
-	}
-	if s.Unbegun && e.attempts > 0 && e.cursor < e.taken {
+	if isActive := e != nil && e.number == k.row.live[0]; isActive && s.Unbegun && e.attempts > 0 && e.cursor < e.taken {
 		e.attempts--
 		e.begun = e.cursor
 		if e.attempts > 0 {
 			e.begun = e.cursor + 1
 		}
 	}
-	if e.due != 0 && !e.gap.open {
-		e.due = max(e.due, k.now) + s.Delay.Microseconds() // behind the keys that became due meanwhile
+	// What is due is the active epoch's, whichever the settlement names.
+	active, err := k.active()
+	switch {
+	case err != nil || active.due == 0 || active.gap.open:
+	case s.Delay > 0:
+		active.due = k.now + s.Delay.Microseconds()
+	default:
+		active.due = max(active.due, k.now) // behind the keys that became due meanwhile
 	}
+	return err
 }
 
 // nothingMissing says whether there is nothing in [From, To) that could be made
