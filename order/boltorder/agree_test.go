@@ -81,14 +81,16 @@ func (a *agreement) step() {
 			m.Key = keys[a.rnd.IntN(2)]
 			m.Position = a.near(m.Key)
 			if a.rnd.IntN(3) == 0 {
-				a.id++
-				m.ID = fmt.Sprint("id", a.id-a.rnd.IntN(3))
+				// An ID that two places have is found at the one or not at all.
+				m.ID = fmt.Sprint(m.Key, m.Position)
+				if a.rnd.IntN(4) == 0 {
+					a.id++
+					m.ID = fmt.Sprint("op", a.id-a.rnd.IntN(3))
+					m.Assign, m.Position.Epoch = true, 0
+				}
 			}
 			m.Payload = fmt.Append(nil, m.Position, a.rnd.IntN(8) == 0)
 			m.Digest[0], m.Digest[1] = byte(m.Position.Number), m.Payload[len(m.Payload)-2]
-			if m.ID != "" && a.rnd.IntN(4) == 0 {
-				m.Assign, m.Position.Epoch = true, 0
-			}
 		}
 		got, err := a.file.Push(ctx, a.p, batch)
 		want, err2 := a.memory.Push(ctx, a.p, batch)
