@@ -2,18 +2,15 @@ package boltinbox
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/boltrow"
 )
 
 // The version of the layout with which every value begins. Values of a later
 // version are refused.
 const layout = 1
-
-var errRecord = errors.New("it is not in a layout this version knows")
 
 // counts are the records by state.
 type counts [inbox.StateConflict + 1]int
@@ -32,9 +29,9 @@ func (c *counts) decode(b []byte) error {
 	}
 	d := decode(b)
 	for i := range c[1:] {
-		c[i+1] = int(d.uvarint())
+		c[i+1] = int(d.Uvarint())
 	}
-	return d.end("the totals")
+	return d.End("the totals")
 }
 
 // An entry is what is known of an event ID.
@@ -53,11 +50,11 @@ func (e *entry) append(b []byte) []byte {
 
 func decodeEntry(b []byte) (e entry, err error) {
 	d := decode(b)
-	d.fixed(e.digest[:])
-	for len(d.rest) > 0 && !d.failed {
-		e.seqs = append(e.seqs, d.uvarint())
+	d.Fixed(e.digest[:])
+	for len(d.Rest) > 0 && !d.Failed {
+		e.seqs = append(e.seqs, d.Uvarint())
 	}
-	return e, d.end("an entry of ids")
+	return e, d.End("an entry of ids")
 }
 
 // An event is the part of a record that never changes.
@@ -93,9 +90,9 @@ func (e *event) append(b []byte) []byte {
 	}
 	b = append(b, e.digest[:]...)
 	for _, s := range e.texts() {
-		b = appendBytes(b, []byte(*s))
+		b = boltrow.AppendBytes(b, []byte(*s))
 	}
-	return append(appendBytes(b, e.Payload), e.Context...)
+	return append(boltrow.AppendBytes(b, e.Payload), e.Context...)
 }
 
 // texts are the fields that are strings, in the order in which they are stored.
@@ -106,20 +103,20 @@ func (e *event) texts() []*string {
 // decodeEvent reads what append wrote. Payload and context share the bytes of b.
 func decodeEvent(b []byte) (e event, err error) {
 	d := decode(b)
-	flags := d.byte()
+	flags := d.Byte()
 	e.Fingerprinted, e.Unknown = flags&flagFingerprinted != 0, flags&flagUnknown != 0
-	e.received = d.varint()
+	e.received = d.Varint()
 	if flags&flagOccurred != 0 {
-		sec := d.varint()
-		e.Occurred = time.Unix(sec, int64(d.uvarint())).UTC()
+		sec := d.Varint()
+		e.Occurred = time.Unix(sec, int64(d.Uvarint())).UTC()
 	}
-	d.fixed(e.digest[:])
+	d.Fixed(e.digest[:])
 	for _, s := range e.texts() {
-		*s = string(d.bytes())
+		*s = string(d.Bytes())
 	}
-	e.Payload = d.bytes()
-	e.Context, d.rest = d.rest, nil
-	return e, d.end("an event")
+	e.Payload = d.Bytes()
+	e.Context, d.Rest = d.Rest, nil
+	return e, d.End("an event")
 }
 
 // A status is the part of a record that changes. A record is pending or settled.
@@ -147,19 +144,19 @@ func (s *status) append(b []byte) []byte {
 
 func decodeStatus(b []byte) (s status, err error) {
 	d := decode(b)
-	s.state = inbox.State(d.byte())
-	s.attempts = d.uvarint()
-	s.token = d.uvarint()
-	s.at = d.varint()
+	s.state = inbox.State(d.Byte())
+	s.attempts = d.Uvarint()
+	s.token = d.Uvarint()
+	s.at = d.Varint()
 	if s.state != inbox.StatePending {
-		s.expires = s.at + d.varint()
-		s.deleted = d.varint()
+		s.expires = s.at + d.Varint()
+		s.deleted = d.Varint()
 	}
-	s.err, d.rest = d.rest, nil
+	s.err, d.Rest = d.Rest, nil
 	if s.state < inbox.StatePending || s.state > inbox.StateConflict {
-		d.failed = true
+		d.Failed = true
 	}
-	return s, d.end("the state of a record")
+	return s, d.End("the state of a record")
 }
 
 // A keyRow is the ordering key of a stream.
@@ -189,74 +186,11 @@ func (k *keyRow) append(b []byte) []byte {
 
 func decodeKey(b []byte) (k keyRow, err error) {
 	d := decode(b)
-	k.token = d.uvarint()
-	d.fixed(k.nonce[:])
-	k.until, k.next, k.expires = d.varint(), d.varint(), d.varint()
-	return k, d.end("a key")
+	k.token = d.Uvarint()
+	d.Fixed(k.nonce[:])
+	k.until, k.next, k.expires = d.Varint(), d.Varint(), d.Varint()
+	return k, d.End("a key")
 }
 
-func appendBytes(b, value []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
-}
-
-// A decoder takes values off the front of rest and remembers a failure.
-type decoder struct {
-	rest   []byte
-	failed bool
-}
-
-// decode begins to read a value and checks its version.
-func decode(b []byte) *decoder {
-	d := &decoder{rest: b}
-	d.failed = d.byte() != layout
-	return d
-}
-
-func (d *decoder) byte() byte {
-	var b [1]byte
-	d.fixed(b[:])
-	return b[0]
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.rest)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) fixed(into []byte) {
-	n := copy(into, d.rest)
-	d.failed = d.failed || n < len(into)
-	d.rest = d.rest[n:]
-}
-
-func (d *decoder) bytes() []byte {
-	n := d.uvarint()
-	if n > uint64(len(d.rest)) {
-		d.failed, n = true, 0
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) skip(n int) {
-	if n <= 0 {
-		d.failed, n = true, 0
-	}
-	d.rest = d.rest[n:]
-}
-
-// end says whether a value was read whole.
-func (d *decoder) end(what string) error {
-	if d.failed || len(d.rest) > 0 {
-		return fmt.Errorf("%s cannot be read: %w", what, errRecord)
-	}
-	return nil
-}
+// decode begins to read a row of this package.
+func decode(b []byte) *boltrow.Decoder { return boltrow.Decode(b, layout) }

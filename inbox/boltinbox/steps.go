@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/boltrow"
 )
 
 // The steps of [inbox.Store] within a transaction, whosever it is. Their rules
@@ -109,7 +110,7 @@ func (st *step) add(e *entry, a *inbox.Arrival, stream string, s status) error {
 			return err
 		}
 	} else if first {
-		return errRecord // a queue without its key
+		return boltrow.ErrRecord // a queue without its key
 	}
 	return st.queue.Put(queueKey(name, seq), nil)
 }

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/boltrow"
 )
 
 // sweepStep is how many records, and how many keys, one commit looks at.
@@ -77,16 +78,16 @@ func (st *step) sweepKeys(n int) (none int, more bool, err error) {
 // on.
 func (st *step) page(b *bbolt.Bucket, place []byte, n int) (keys [][]byte, more bool, err error) {
 	d := decode(st.top.Get(place))
-	if d.failed && st.top.Get(place) != nil {
-		return nil, false, fmt.Errorf("the place of the sweep cannot be read: %w", errRecord)
+	if d.Failed && st.top.Get(place) != nil {
+		return nil, false, fmt.Errorf("the place of the sweep cannot be read: %w", boltrow.ErrRecord)
 	}
 	c := b.Cursor()
-	k, _ := c.Seek(d.rest)
+	k, _ := c.Seek(d.Rest)
 	for ; k != nil && len(keys) < n; k, _ = c.Next() {
 		keys = append(keys, bytes.Clone(k))
 	}
 	next := append([]byte{layout}, k...)
-	if bytes.Equal(k, d.rest) {
+	if bytes.Equal(k, d.Rest) {
 		return keys, k != nil, nil
 	}
 	st.changed = true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -221,7 +222,7 @@ func (k *key) more(e *epoch, n uint64) (bool, error) {
 	for _, number := range k.row.live[1:] {
 		waits, err := k.epoch(number)
 		if waits == nil && err == nil {
-			err = errRecord
+			err = boltrow.ErrRecord
 		}
 		if err != nil || waits.buffered > 0 {
 			return err == nil, err
@@ -263,7 +264,7 @@ func (k *key) openGap(e *epoch) (order.Gap, error) {
 	}
 	to, _, err := k.above(e, w, found)
 	if err == nil && to == 0 {
-		err = errRecord // a gap with nothing behind it
+		err = boltrow.ErrRecord // a gap with nothing behind it
 	}
 	return order.Gap{
 		Key: k.name, Epoch: e.number, From: e.cursor, To: to, Age: micros(k.now - e.gap.opened), Since: micros(k.now - e.gap.since),

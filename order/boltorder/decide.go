@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -359,7 +360,7 @@ func (k *key) eraseCounts() error {
 			return err
 		}
 		if e == nil {
-			return errRecord
+			return boltrow.ErrRecord
 		}
 		k.count(&k.totals.buffered, -int(e.buffered))
 		k.count(&k.totals.parked, -int(e.parkedCount()))

@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -97,7 +98,7 @@ func (k *key) active() (*epoch, error) {
 	}
 	e, err := k.epoch(k.row.live[0])
 	if e == nil && err == nil {
-		err = errRecord // a key without its epoch
+		err = boltrow.ErrRecord // a key without its epoch
 	}
 	return e, err
 }
@@ -125,7 +126,7 @@ func (k *key) buffered() (n uint64, err error) {
 			return 0, err
 		}
 		if e == nil {
-			return 0, errRecord
+			return 0, boltrow.ErrRecord
 		}
 		n += e.buffered
 	}
@@ -190,7 +191,7 @@ func (k *key) oldest(next waiting, found bool) (pushed int64, err error) {
 	for i := 1; !found && i < len(k.row.live); i++ {
 		waits, err := k.epoch(k.row.live[i])
 		if waits == nil && err == nil {
-			err = errRecord
+			err = boltrow.ErrRecord
 		}
 		if err == nil {
 			next, found, err = k.next(waits)
@@ -203,77 +204,6 @@ func (k *key) oldest(next waiting, found bool) (pushed int64, err error) {
 		return 0, nil
 	}
 	return next.pushed, nil
-}
-
-// watch opens and closes the gap at the cursor, where no message is.
-func (k *key) watch(p *order.Params, e *epoch, next waiting, found bool) error {
-	above, pushed, err := k.above(e, next, found)
-	switch {
-	case err != nil:
-		return err
-	case above == 0:
-		e.due = 0
-		return k.closeGap(e)
-	case e.gap.open:
-		e.gap.above = above
-		return nil
-	case above != e.gap.above: // not the rest of the gap before
-		e.gap = gapState{opened: pushed, above: above}
-		if pushed == 0 {
-			e.gap.opened = k.now
-		}
-		e.gap.look = e.gap.opened + p.GapLook.Microseconds()
-	}
-	e.gap.open, e.gap.since = true, k.now
-	e.due = max(e.gap.look, 1)
-	row := gapRow{open: true}
-	k.count(&k.totals.open, 1)
-	return k.put(k.gaps, placeKey(e.prefix, e.cursor), row.append(nil))
-}
-
-// above is the number behind the gap at the cursor, and when its message was
-// pushed, if there is one. It is zero if there is no gap.
-func (k *key) above(e *epoch, next waiting, found bool) (number uint64, pushed int64, err error) {
-	if found {
-		number, pushed = next.number, next.pushed
-	}
-	if e.unordered > 0 {
-		n, err := k.firstOutside(e)
-		if err != nil || number != 0 && number < n {
-			return number, pushed, err
-		}
-		return n, 0, nil
-	}
-	if number == 0 && len(k.row.live) > 1 && e.cursor < e.head {
-		return e.head, 0, nil
-	}
-	return number, pushed, nil
-}
-
-// firstOutside is the lowest number above the cursor that was delivered outside.
-func (k *key) firstOutside(e *epoch) (number uint64, err error) {
-	c := k.ranges.Cursor()
-	for b, v := c.Seek(placeKey(e.prefix, e.cursor)); b != nil; b, v = c.Next() {
-		from, ok := numberIn(e.prefix, b)
-		if !ok {
-			break
-		}
-		s, err := decodeSpan(from, v)
-		if err != nil || s.kind == unordered {
-			return from, err
-		}
-	}
-	return 0, errRecord // the counts do not fit the ranges
-}
-
-// closeGap notes that there is no gap at the cursor, which still stands before it.
-func (k *key) closeGap(e *epoch) error {
-	if !e.gap.open {
-		return nil
-	}
-	e.gap.open = false
-	k.count(&k.totals.open, -1)
-	return k.delete(k.gaps, placeKey(e.prefix, e.cursor))
 }
 
 // A waiting message is one that is buffered or parked.
@@ -301,7 +231,7 @@ func (k *key) next(e *epoch) (w waiting, found bool, err error) {
 			return waiting{n, m.pushed}, true, nil
 		}
 	}
-	return w, false, errRecord // the counts do not fit the messages
+	return w, false, boltrow.ErrRecord // the counts do not fit the messages
 }
 
 // lateDue is when the first late message can be claimed; zero: never.

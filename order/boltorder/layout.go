@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -225,7 +226,7 @@ func lateKey(key string, due int64, place []byte) []byte {
 // splitLate is the reverse of lateKey; prefix is the key and NUL.
 func splitLate(prefix, b []byte) (due int64, place []byte, err error) {
 	if len(b) != len(prefix)+24 {
-		return 0, nil, errRecord
+		return 0, nil, boltrow.ErrRecord
 	}
 	due = int64(binary.BigEndian.Uint64(b[len(prefix):]))
 	return due, append(bytes.Clone(prefix), b[len(prefix)+8:]...), nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -81,7 +82,7 @@ func (k *key) nextPosition(p *order.Params, asked uint64) (order.Position, error
 	highest := k.row.live[n-1]
 	e, err := k.epoch(highest)
 	if e == nil && err == nil {
-		err = errRecord
+		err = boltrow.ErrRecord
 	}
 	if err != nil {
 		return order.Position{}, err

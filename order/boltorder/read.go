@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -22,7 +23,7 @@ func (st *step) account(name string) (order.Account, error) {
 			return a, err
 		}
 		if e == nil {
-			return a, errRecord
+			return a, boltrow.ErrRecord
 		}
 		a.Ledgers = append(a.Ledgers, e.ledger())
 		a.Parked = a.Parked || e.parked
@@ -190,7 +191,7 @@ func (st *step) listGaps(q *order.Query) (gaps []order.Gap, err error) {
 		}
 		e, err := k.epoch(number)
 		if e == nil && err == nil {
-			err = errRecord
+			err = boltrow.ErrRecord
 		}
 		if err != nil {
 			return nil, err

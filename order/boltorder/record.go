@@ -2,17 +2,14 @@ package boltorder
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
 // The version of the layout with which every value begins. Values of a later
 // version are refused.
 const layout = 1
-
-var errRecord = errors.New("it is not in a layout this version knows")
 
 // A keyRow is what is known of an ordering key beside its epochs.
 type keyRow struct {
@@ -57,17 +54,17 @@ func (k *keyRow) append(b []byte) []byte {
 
 func decodeKey(b []byte) (k keyRow, err error) {
 	d := decode(b)
-	k.token = d.uvarint()
-	d.fixed(k.nonce[:])
-	k.until, k.due, k.late, k.head = d.varint(), d.varint(), d.uvarint(), d.varint()
+	k.token = d.Uvarint()
+	d.Fixed(k.nonce[:])
+	k.until, k.due, k.late, k.head = d.Varint(), d.Varint(), d.Uvarint(), d.Varint()
 	for _, n := range k.counts() {
-		*n = d.uvarint()
+		*n = d.Uvarint()
 	}
-	for len(d.rest) > 0 && !d.failed {
-		k.live = append(k.live, d.uvarint())
+	for len(d.Rest) > 0 && !d.Failed {
+		k.live = append(k.live, d.Uvarint())
 	}
-	d.failed = d.failed || len(k.live) == 0 // a key always has one
-	return k, d.end("a key")
+	d.Failed = d.Failed || len(k.live) == 0 // a key always has one
+	return k, d.End("a key")
 }
 
 // An epochRow is one sequence of a key. Its counts are those of [order.Ledger].
@@ -132,13 +129,13 @@ func (e *epochRow) append(b []byte) []byte {
 
 func decodeEpoch(b []byte) (e epochRow, err error) {
 	d := decode(b)
-	unpackFlags(d.byte(), e.flags())
+	unpackFlags(d.Byte(), e.flags())
 	for _, n := range e.numbers() {
-		*n = d.uvarint()
+		*n = d.Uvarint()
 	}
-	e.due, e.gap.opened, e.gap.since, e.gap.look = d.varint(), d.varint(), d.varint(), d.varint()
-	e.err, d.rest = append([]byte(nil), d.rest...), nil
-	return e, d.end("an epoch")
+	e.due, e.gap.opened, e.gap.since, e.gap.look = d.Varint(), d.Varint(), d.Varint(), d.Varint()
+	e.err, d.Rest = append([]byte(nil), d.Rest...), nil
+	return e, d.End("an epoch")
 }
 
 // A message is one that was pushed, or the mark that a number came late.
@@ -173,28 +170,28 @@ func (m *message) append(b []byte) []byte {
 	if m.waiting {
 		b = binary.AppendUvarint(b, m.attempts)
 		b = binary.AppendUvarint(b, m.noted)
-		b = appendBytes(b, m.err)
+		b = boltrow.AppendBytes(b, m.err)
 	}
-	b = appendBytes(b, m.id)
-	b = appendBytes(b, m.context)
+	b = boltrow.AppendBytes(b, m.id)
+	b = boltrow.AppendBytes(b, m.context)
 	return append(b, m.payload...)
 }
 
 // decodeMessage reads what append wrote. The message shares the bytes of b.
 func decodeMessage(b []byte) (m message, err error) {
 	d := decode(b)
-	unpackFlags(d.byte(), m.flags())
-	d.fixed(m.digest[:])
-	m.pushed = d.varint()
+	unpackFlags(d.Byte(), m.flags())
+	d.Fixed(m.digest[:])
+	m.pushed = d.Varint()
 	if m.late {
-		m.due = d.varint()
+		m.due = d.Varint()
 	}
 	if m.waiting {
-		m.attempts, m.noted, m.err = d.uvarint(), d.uvarint(), d.bytes()
+		m.attempts, m.noted, m.err = d.Uvarint(), d.Uvarint(), d.Bytes()
 	}
-	m.id, m.context = d.bytes(), d.bytes()
-	m.payload, d.rest = d.rest, nil
-	return m, d.end("a message")
+	m.id, m.context = d.Bytes(), d.Bytes()
+	m.payload, d.Rest = d.Rest, nil
+	return m, d.End("a message")
 }
 
 // A span is a range of numbers that are void, skipped or unordered.
@@ -217,12 +214,12 @@ func (s *span) append(b []byte) []byte {
 
 func decodeSpan(from uint64, b []byte) (span, error) {
 	d := decode(b)
-	s := span{kind: spanKind(d.byte()), from: from}
-	s.to = from + d.uvarint()
+	s := span{kind: spanKind(d.Byte()), from: from}
+	s.to = from + d.Uvarint()
 	if s.kind < void || s.kind > unordered {
-		d.failed = true
+		d.Failed = true
 	}
-	return s, d.end("a range")
+	return s, d.End("a range")
 }
 
 // A gapRow is the record of a gap that was skipped. The gap at a cursor has a row
@@ -250,18 +247,18 @@ func (g *gapRow) append(b []byte) []byte {
 	b = binary.AppendVarint(b, g.resolved)
 	b = binary.AppendUvarint(b, g.asked)
 	b = binary.AppendUvarint(b, g.arrived)
-	b = appendBytes(b, g.actor)
+	b = boltrow.AppendBytes(b, g.actor)
 	return append(b, g.note...)
 }
 
 func decodeGap(b []byte) (g gapRow, err error) {
 	d := decode(b)
-	unpackFlags(d.byte(), g.flags())
-	g.reason, g.resolution = order.Reason(d.byte()), order.Resolution(d.byte())
-	g.to, g.opened, g.resolved = d.uvarint(), d.varint(), d.varint()
-	g.asked, g.arrived, g.actor = d.uvarint(), d.uvarint(), append([]byte(nil), d.bytes()...)
-	g.note, d.rest = append([]byte(nil), d.rest...), nil
-	return g, d.end("the record of a gap")
+	unpackFlags(d.Byte(), g.flags())
+	g.reason, g.resolution = order.Reason(d.Byte()), order.Resolution(d.Byte())
+	g.to, g.opened, g.resolved = d.Uvarint(), d.Varint(), d.Varint()
+	g.asked, g.arrived, g.actor = d.Uvarint(), d.Uvarint(), append([]byte(nil), d.Bytes()...)
+	g.note, d.Rest = append([]byte(nil), d.Rest...), nil
+	return g, d.End("the record of a gap")
 }
 
 // totals are the counts of a scope.
@@ -287,9 +284,9 @@ func decodeTotals(b []byte) (t totals, err error) {
 	}
 	d := decode(b)
 	for _, n := range t.numbers() {
-		*n = d.uvarint()
+		*n = d.Uvarint()
 	}
-	return t, d.end("the totals")
+	return t, d.End("the totals")
 }
 
 func packFlags(flags []*bool) (b byte) {
@@ -307,68 +304,5 @@ func unpackFlags(b byte, flags []*bool) {
 	}
 }
 
-func appendBytes(b, value []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
-}
-
-// A decoder takes values off the front of rest and remembers a failure.
-type decoder struct {
-	rest   []byte
-	failed bool
-}
-
-// decode begins to read a value and checks its version.
-func decode(b []byte) *decoder {
-	d := &decoder{rest: b}
-	d.failed = d.byte() != layout
-	return d
-}
-
-func (d *decoder) byte() byte {
-	var b [1]byte
-	d.fixed(b[:])
-	return b[0]
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.rest)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) fixed(into []byte) {
-	n := copy(into, d.rest)
-	d.failed = d.failed || n < len(into)
-	d.rest = d.rest[n:]
-}
-
-func (d *decoder) bytes() []byte {
-	n := d.uvarint()
-	if n > uint64(len(d.rest)) {
-		d.failed, n = true, 0
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) skip(n int) {
-	if n <= 0 {
-		d.failed, n = true, 0
-	}
-	d.rest = d.rest[n:]
-}
-
-// end says whether a value was read whole.
-func (d *decoder) end(what string) error {
-	if d.failed || len(d.rest) > 0 {
-		return fmt.Errorf("%s cannot be read: %w", what, errRecord)
-	}
-	return nil
-}
+// decode begins to read a row of this package.
+func decode(b []byte) *boltrow.Decoder { return boltrow.Decode(b, layout) }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -144,9 +145,9 @@ func TestDecodeRefusesWhatIsCutOff(t *testing.T) {
 	} {
 		require.NoError(t, tt.decode(tt.b), name)
 		for n := range tt.b {
-			require.ErrorIs(t, tt.decode(append([]byte{}, tt.b[:n]...)), errRecord, "%s: %d of %d bytes", name, n, len(tt.b))
+			require.ErrorIs(t, tt.decode(append([]byte{}, tt.b[:n]...)), boltrow.ErrRecord, "%s: %d of %d bytes", name, n, len(tt.b))
 		}
-		require.ErrorIs(t, tt.decode(append([]byte{layout + 1}, tt.b[1:]...)), errRecord, name)
+		require.ErrorIs(t, tt.decode(append([]byte{layout + 1}, tt.b[1:]...)), boltrow.ErrRecord, name)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -88,7 +89,7 @@ func (s *keySet) forgetMessage(p *order.Params, place []byte) (gone bool, err er
 	}
 	e, err := k.epoch(number)
 	if e == nil && err == nil {
-		err = errRecord // a message without its epoch
+		err = boltrow.ErrRecord // a message without its epoch
 	}
 	if err != nil || n >= e.cursor {
 		return false, err
@@ -129,7 +130,7 @@ func (k *key) endOf(e *epoch, n uint64) (at int64, place []byte, err error) {
 		return 0, nil, nil
 	}
 	if len(v) != 9 || v[0] != layout {
-		return 0, nil, errRecord
+		return 0, nil, boltrow.ErrRecord
 	}
 	return int64(binary.BigEndian.Uint64(v[1:])), bytes.Clone(b), nil
 }
@@ -163,10 +164,10 @@ func (st *step) page(b *bbolt.Bucket, mark []byte, n int) (keys [][]byte, more b
 	var last []byte
 	if v := st.top.Get(mark); v != nil {
 		d := decode(v)
-		if d.failed {
-			return nil, false, fmt.Errorf("the place of the sweep cannot be read: %w", errRecord)
+		if d.Failed {
+			return nil, false, fmt.Errorf("the place of the sweep cannot be read: %w", boltrow.ErrRecord)
 		}
-		last = d.rest
+		last = d.Rest
 	}
 	c := b.Cursor()
 	k, _ := c.Seek(last)

@@ -2,17 +2,14 @@ package boltseqgen
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/seqgen"
 )
 
 // The version of the layout with which every value begins. Values of a later
 // version are refused.
 const layout = 1
-
-var errRecord = errors.New("it is not in a layout this version knows")
 
 // A record is what is kept of one key, apart from its voids.
 type record struct {
@@ -57,19 +54,19 @@ func (r *record) append(b []byte) []byte {
 
 func decodeRecord(b []byte) (r record, err error) {
 	d := decode(b)
-	r.mode, r.owned = seqgen.Mode(d.byte()), d.byte() == 1
+	r.mode, r.owned = seqgen.Mode(d.Byte()), d.Byte() == 1
 	for _, n := range []*uint64{&r.epoch, &r.last, &r.token, &r.used} {
-		*n = d.uvarint()
+		*n = d.Uvarint()
 	}
-	for len(d.rest) > 0 && !d.failed {
+	for len(d.Rest) > 0 && !d.Failed {
 		var e logEntry
-		d.fixed(e.nonce[:])
+		d.Fixed(e.nonce[:])
 		for _, n := range []*uint64{&e.epoch, &e.lo, &e.hi, &e.token} {
-			*n = d.uvarint()
+			*n = d.Uvarint()
 		}
 		r.log = append(r.log, e)
 	}
-	return r, d.end("a key")
+	return r, d.End("a key")
 }
 
 // A voidRow is a void; its place says where it begins.
@@ -92,60 +89,11 @@ func (v *voidRow) append(b []byte) []byte {
 
 func decodeVoid(b []byte) (v voidRow, err error) {
 	d := decode(b)
-	v.kind, v.reason = seqgen.VoidKind(d.byte()), seqgen.Reason(d.byte())
-	v.hi, v.token = d.uvarint(), d.uvarint()
-	v.at, v.expires = d.varint(), d.varint()
-	return v, d.end("a void")
+	v.kind, v.reason = seqgen.VoidKind(d.Byte()), seqgen.Reason(d.Byte())
+	v.hi, v.token = d.Uvarint(), d.Uvarint()
+	v.at, v.expires = d.Varint(), d.Varint()
+	return v, d.End("a void")
 }
 
-// A decoder takes values off the front of rest and remembers a failure.
-type decoder struct {
-	rest   []byte
-	failed bool
-}
-
-// decode begins to read a value and checks its version.
-func decode(b []byte) *decoder {
-	d := &decoder{rest: b}
-	d.failed = d.byte() != layout
-	return d
-}
-
-func (d *decoder) byte() byte {
-	var b [1]byte
-	d.fixed(b[:])
-	return b[0]
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.rest)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) fixed(into []byte) {
-	n := copy(into, d.rest)
-	d.failed = d.failed || n < len(into)
-	d.rest = d.rest[n:]
-}
-
-func (d *decoder) skip(n int) {
-	if n <= 0 {
-		d.failed, n = true, 0
-	}
-	d.rest = d.rest[n:]
-}
-
-// end says whether a value was read whole.
-func (d *decoder) end(what string) error {
-	if d.failed || len(d.rest) > 0 {
-		return fmt.Errorf("%s cannot be read: %w", what, errRecord)
-	}
-	return nil
-}
+// decode begins to read a row of this package.
+func decode(b []byte) *boltrow.Decoder { return boltrow.Decode(b, layout) }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/seqgen"
 )
 
@@ -41,23 +42,23 @@ func TestDecodeRefusesWhatIsCutOffOrTooLong(t *testing.T) {
 	logged := record{epoch: 1, last: 300, token: 300, used: 300, log: []logEntry{e}}
 	for n := range whole {
 		_, err := decodeRecord(whole[:n])
-		require.ErrorIs(t, err, errRecord, "%d of %d bytes", n, len(whole))
+		require.ErrorIs(t, err, boltrow.ErrRecord, "%d of %d bytes", n, len(whole))
 	}
 	long := logged.append(nil)
 	for n := len(whole) + 1; n < len(long); n++ {
 		_, err := decodeRecord(long[:n])
-		require.ErrorIs(t, err, errRecord, "%d of %d bytes", n, len(long))
+		require.ErrorIs(t, err, boltrow.ErrRecord, "%d of %d bytes", n, len(long))
 	}
 	v := voidRow{hi: 300, at: 300, expires: 300}
 	void := v.append(nil)
 	for n := range void {
 		_, err := decodeVoid(void[:n])
-		require.ErrorIs(t, err, errRecord, "%d of %d bytes", n, len(void))
+		require.ErrorIs(t, err, boltrow.ErrRecord, "%d of %d bytes", n, len(void))
 	}
 	_, err := decodeVoid(append(void, 0))
-	require.ErrorIs(t, err, errRecord)
+	require.ErrorIs(t, err, boltrow.ErrRecord)
 	_, err = decodeRecord(append([]byte{layout + 1}, whole[1:]...))
-	require.ErrorIs(t, err, errRecord)
+	require.ErrorIs(t, err, boltrow.ErrRecord)
 }
 
 // FuzzDecode feeds the decoders with anything: they never panic, and what they

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/pawl-go/pawl/internal/boltrow"
 	"github.com/pawl-go/pawl/seqgen"
 )
 
@@ -141,10 +142,10 @@ func (st *step) sweep(n int) (dropped, seen int, more bool, err error) {
 	var last []byte
 	if v := st.top.Get(sweptKey); v != nil {
 		d := decode(v)
-		if d.failed {
-			return 0, 0, false, fmt.Errorf("the place of the sweep cannot be read: %w", errRecord)
+		if d.Failed {
+			return 0, 0, false, fmt.Errorf("the place of the sweep cannot be read: %w", boltrow.ErrRecord)
 		}
-		last = d.rest
+		last = d.Rest
 	}
 	var gone [][]byte
 	c := st.voids.Cursor()
