@@ -12,14 +12,14 @@ import (
 	"github.com/pawl-go/pawl/internal/testenv"
 )
 
-func TestSharedPostgresHasDefaultSettings(t *testing.T) {
+func TestSharedPostgresKeepsWhatItCommits(t *testing.T) {
 	url := testenv.Postgres(t)
 	if !strings.HasPrefix(url, "postgres://") {
 		t.Fatalf("URL %q", url)
 	}
 	addr, _, _ := strings.Cut(url[strings.Index(url, "@")+1:], "/")
 	for setting, want := range map[string]string{
-		"fsync": "on", "synchronous_commit": "on", "max_connections": "100", "server_encoding": "UTF8",
+		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "server_encoding": "UTF8",
 	} {
 		if got := query(t, addr, "SHOW "+setting); got != want {
 			t.Errorf("%s = %q, want %q", setting, got, want)

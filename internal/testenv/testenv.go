@@ -141,7 +141,7 @@ func Long(t testing.TB) {
 var (
 	sharedRedis    = sync.OnceValues(func() (*servers.Server, error) { return servers.StartRedis() })
 	sharedCluster  = sync.OnceValues(servers.StartCluster)
-	sharedPostgres = sync.OnceValues(func() (*servers.Server, error) { return servers.StartPostgres() })
+	sharedPostgres = sync.OnceValues(func() (*servers.Server, error) { return servers.StartPostgres(servers.ManyConnections) })
 )
 
 func own(t testing.TB, s *servers.Server, err error) *Server {

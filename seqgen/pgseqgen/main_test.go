@@ -2,10 +2,6 @@ package pgseqgen_test
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -13,37 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pawl-go/pawl/internal/testenv"
-	"github.com/pawl-go/pawl/internal/testenv/servers"
 	"github.com/pawl-go/pawl/seqgen/pgseqgen"
 )
 
-// TestMain starts the server that the tests and the examples of this package
-// share, since an example has no testing.TB to start one with. Without a server
-// the tests skip, each with the reason, and the examples are left out.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	_ = flag.Set("test.parallel", "16") // they wait for leases, not for the processor
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if os.Getenv("PAWL_TEST_POSTGRES") == "" {
-		server, err := servers.StartPostgres()
-		switch {
-		case errors.Is(err, servers.ErrMissing) && !servers.Required():
-			if flag.Lookup("test.skip").Value.String() == "" {
-				_ = flag.Set("test.skip", "^Example")
-			}
-			return m.Run()
-		case err != nil:
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer server.Close()
-		os.Setenv("PAWL_TEST_POSTGRES", server.URL())
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { testenv.MainWithPostgres(m) }
 
 // connect returns a pool on the server at url, closed at the test's end.
 func connect(t testing.TB, url string, change ...func(*pgxpool.Config)) *pgxpool.Pool {

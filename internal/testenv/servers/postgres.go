@@ -15,6 +15,10 @@ import (
 	"time"
 )
 
+// ManyConnections is the setting of a server that several packages share while their
+// tests run side by side, each with pools of its own: the default is 100 connections.
+const ManyConnections = "max_connections=500"
+
 // StartPostgres makes a fresh PostgreSQL cluster and starts a server for it with
 // the default settings, fsync included. Extra settings such as
 // "max_connections=20" change that. The user is postgres, without a password.

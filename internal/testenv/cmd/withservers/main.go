@@ -89,7 +89,7 @@ func startAll() ([]*servers.Server, error) {
 	}{
 		{"PAWL_TEST_REDIS", one(servers.StartRedis), (*servers.Server).Addr},
 		{"PAWL_TEST_REDIS_CLUSTER", servers.StartCluster, (*servers.Server).Addr},
-		{"PAWL_TEST_POSTGRES", one(servers.StartPostgres), (*servers.Server).URL},
+		{"PAWL_TEST_POSTGRES", one(servers.StartPostgres, servers.ManyConnections), (*servers.Server).URL},
 	}
 	results := make([][]*servers.Server, len(kinds))
 	errs := make([]error, len(kinds))
@@ -121,9 +121,9 @@ func startAll() ([]*servers.Server, error) {
 	return all, errors.Join(failed...)
 }
 
-func one(start func(...string) (*servers.Server, error)) func() ([]*servers.Server, error) {
+func one(start func(...string) (*servers.Server, error), settings ...string) func() ([]*servers.Server, error) {
 	return func() ([]*servers.Server, error) {
-		s, err := start()
+		s, err := start(settings...)
 		if err != nil {
 			return nil, err
 		}
