@@ -12,10 +12,11 @@ import (
 )
 
 // Lanes are the way out: each account has a lane, which is a key of a [Buffer] that
-// numbers its messages itself, so that no other generator is needed. A message is routed to the account of its customer,
-// and its number, its message ID and the message are stored in one step. One
-// worker at a time sends the messages of an account, in their order, at the
-// account's rate, and accounts do not hold each other up. A lane has no gaps.
+// numbers its messages itself, so that no other generator is needed. A message is
+// routed to the account of its customer, and its number, its message ID and the
+// message are stored in one step. One worker at a time sends the messages of an
+// account, in their order, at the account's rate, and accounts do not hold each
+// other up. A lane has no gaps.
 //
 // A customer who moves to another account takes that account's next numbers and
 // disturbs nobody there; an account that was never used begins at 1. When the

@@ -181,8 +181,9 @@ type Store interface {
 	//   - KindWait notes for the gap at the cursor whether it was Alerted and how often
 	//     it was Asked for, and when to look next: after Delay. It releases the key.
 	//   - KindRelease releases the key, which is due at once if anything is due; a run
-	//     only after Delay, if that is set. With Unbegun, the message at the cursor and those behind it were not handed to
-	//     anybody: they are unbegun, and the attempt does not count.
+	//     only after Delay, if that is set. With Unbegun, the message at the cursor and
+	//     those behind it were not handed to anybody: they are unbegun, and the attempt
+	//     does not count.
 	//   - KindExtend makes the lease end Settlement.Lease from now.
 	//
 	// A move (KindDeliver, KindSkip) whose To is not above the cursor, under the

@@ -2,7 +2,7 @@
 // PostgreSQL 15 or later.
 //
 // What was answered is committed: with PostgreSQL's default settings it survives
-// a crash of the server and of its machine. With [InTx] the effects of a message
+// a crash of the server and of its machine. With [Store.InTx] the effects of a message
 // and the move of the cursor over it commit together or not at all, so the effect
 // happens exactly once in this database.
 //
@@ -32,7 +32,7 @@
 //
 // # Transactions
 //
-// [InTx] makes a handler for [order.Buffer.RunTx]. [Store.Tx] is a view of the
+// [Store.InTx] makes a handler for [order.Buffer.RunTx]. [Store.Tx] is a view of the
 // store in a transaction of your own: use it through [order.Buffer.With], to push
 // what the transaction writes about, or to settle.
 //
@@ -63,7 +63,7 @@
 // rewritten by VACUUM FULL, it is 800 bytes.
 //
 // A push or a settlement is one round trip, whatever the size of the batch. With
-// [InTx] so is the end of a transaction, and so is its beginning together with the
+// [Store.InTx] so is the end of a transaction, and so is its beginning together with the
 // first statement of the handler. A transaction writes about 180 bytes of log beside
 // what the handler does. Both that and a loop of your own, which locks a cursor, does
 // the work and moves the cursor, wait for one flush of the disk per commit, so with
