@@ -251,7 +251,8 @@ func (g *Generator) Look(ctx context.Context, key string) (State, error) {
 // way, and records what else is void. Calls of Next that wait behind that reservation
 // get [ErrClosed], and from then on the generator assigns no numbers. A nil error
 // means that this process leaves no hole that is not recorded; after another one,
-// call Close again.
+// call Close again. Its context must not be the one whose end stops the service: what
+// has ended returns nothing.
 func (g *Generator) Close(ctx context.Context) error {
 	if g.bound {
 		return errBound
