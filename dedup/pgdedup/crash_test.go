@@ -14,8 +14,8 @@ import (
 func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 5_000, 2) }
 
 func TestLongKilledServerUnderLoad(t *testing.T) {
-	testenv.Long(t)
-	killedServer(t, 50_000, 10)
+	kills := testenv.LongCount(t, 4, 10)
+	killedServer(t, 5_000*kills, kills)
 }
 
 func killedServer(t *testing.T, ids, kills int) {

@@ -249,13 +249,14 @@ func TestKilledAndRunAgain(t *testing.T) {
 }
 
 func TestLongKilledAndRunAgain(t *testing.T) {
-	testenv.Long(t)
-	killed(t, 50, 10)
-	killed(t, 50, 10, "-order")
-	killed(t, 15, 5, "-order", "-drop", "0.1")
-	killed(t, 15, 5, "-order", "-order-store", "memory")
+	kills := testenv.LongCount(t, 15, 50)
+	killed(t, kills, 10)
+	killed(t, kills, 10, "-order")
+	kills = (kills + 2) / 3
+	killed(t, kills, 5, "-order", "-drop", "0.1")
+	killed(t, kills, 5, "-order", "-order-store", "memory")
 	testenv.RedisOwn(t) // skips without one
-	killed(t, 15, 5, "-order", "-order-store", "redis", "-degrade")
+	killed(t, kills, 5, "-order", "-order-store", "redis", "-degrade")
 }
 
 // killed kills the program again and again at random moments; what it leaves

@@ -23,7 +23,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -126,16 +125,27 @@ func SchemaName(t testing.TB) string {
 	return "test_" + random(t)
 }
 
-// Long skips a test that takes minutes, unless PAWL_LONG is 1 as in make long. That
+// Long skips a test that takes minutes, unless PAWL_LONG is set as in make long. That
 // runs the tests with Long in their names only, and so the test's name must have it.
 func Long(t testing.TB) {
 	t.Helper()
 	if test, _, _ := strings.Cut(t.Name(), "/"); !strings.Contains(test, "Long") {
 		t.Fatal("the name of a long test must contain Long, or make long would not run it")
 	}
-	if long, _ := strconv.ParseBool(os.Getenv("PAWL_LONG")); !long {
-		t.Skip("a long test; PAWL_LONG=1 runs it")
+	if os.Getenv("PAWL_LONG") == "" {
+		t.Skip("a long test; PAWL_LONG=full runs it")
 	}
+}
+
+// LongCount is Long for a test that does something so many times: as often as CI has
+// time for if PAWL_LONG is short, and otherwise the full number.
+func LongCount(t testing.TB, short, full int) int {
+	t.Helper()
+	Long(t)
+	if os.Getenv("PAWL_LONG") == "short" {
+		return short
+	}
+	return full
 }
 
 var (

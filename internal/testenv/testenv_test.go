@@ -108,7 +108,7 @@ func TestEnvironmentNamesTheServers(t *testing.T) {
 }
 
 func TestLongRunsOnlyWhenAskedFor(t *testing.T) {
-	for value, want := range map[string]bool{"": false, "0": false, "1": true} {
+	for value, want := range map[string]bool{"": false, "short": true, "full": true} {
 		t.Setenv("PAWL_LONG", value)
 		ran := false
 		t.Run("case", func(t *testing.T) {
@@ -117,6 +117,15 @@ func TestLongRunsOnlyWhenAskedFor(t *testing.T) {
 		})
 		if ran != want {
 			t.Errorf("PAWL_LONG=%q: ran is %v", value, ran)
+		}
+	}
+}
+
+func TestLongCountIsShortOnlyWhenAskedFor(t *testing.T) {
+	for value, want := range map[string]int{"short": 3, "full": 7} {
+		t.Setenv("PAWL_LONG", value)
+		if got := testenv.LongCount(t, 3, 7); got != want {
+			t.Errorf("PAWL_LONG=%q: %d times, want %d", value, got, want)
 		}
 	}
 }

@@ -58,8 +58,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestLongHistories(t *testing.T) {
-	testenv.Long(t)
-	conforms(t, 20_000)
+	conforms(t, testenv.LongCount(t, 4_000, 20_000))
 }
 
 func conforms(t *testing.T, steps int) {

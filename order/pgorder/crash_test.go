@@ -20,8 +20,8 @@ import (
 func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 400, 2) }
 
 func TestLongKilledServerUnderLoad(t *testing.T) {
-	testenv.Long(t)
-	killedServer(t, 5_000, 10)
+	kills := testenv.LongCount(t, 4, 10)
+	killedServer(t, 500*uint64(kills), kills)
 }
 
 // killedServer pushes messages to eight keys, and delivers them in transactions,

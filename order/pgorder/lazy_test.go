@@ -122,8 +122,8 @@ func TestLazyFlushIsForDeliveriesOnly(t *testing.T) {
 }
 
 func TestLongKilledServerWithLazyFlush(t *testing.T) {
-	testenv.Long(t)
-	require.Positive(t, killedLazyServer(t, 2_000, 20), "no kill took a thing back: the test shows nothing")
+	kills := testenv.LongCount(t, 10, 20)
+	require.Positive(t, killedLazyServer(t, 100*uint64(kills), kills), "no kill took a thing back: the test shows nothing")
 }
 
 // killedLazyServer kills a server again and again that flushes by itself almost

@@ -20,8 +20,8 @@ import (
 func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 2000, 2) }
 
 func TestLongKilledServerUnderLoad(t *testing.T) {
-	testenv.Long(t)
-	killedServer(t, 20_000, 10)
+	kills := testenv.LongCount(t, 4, 10)
+	killedServer(t, 2_000*kills, kills)
 }
 
 // killedServer kills a server that flushes every write before it answers, while

@@ -130,8 +130,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 }
 
 func TestLongKilledAtAnyMoment(t *testing.T) {
-	testenv.Long(t)
-	killedAtAnyMoment(t, 50)
+	killedAtAnyMoment(t, testenv.LongCount(t, 20, 50))
 }
 
 func killedAtAnyMoment(t *testing.T, kills int) {
