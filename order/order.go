@@ -23,7 +23,8 @@
 // a number below the retained window was delivered or came late is forgotten, and
 // a message that is pushed again there is a duplicate that cannot be compared. A
 // message is as durable as its store; each store's package says how durable that
-// is.
+// is. A store that is put back to an older copy delivers again what the copy did not
+// know as delivered, in order; what had arrived since is a gap like any other.
 //
 // Most callers want [Buffer.Push] where messages arrive, and [Buffer.Run] where
 // they are worked; in front of Postgres or bbolt [Buffer.RunTx]:

@@ -1,5 +1,5 @@
-// Package crashtest kills the server of a dedup store under load and counts what
-// was lost.
+// Package crashtest kills the server of a store under load and counts what was lost,
+// and puts a store back to an older copy and looks what becomes of what it forgot.
 package crashtest
 
 import (
