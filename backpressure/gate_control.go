@@ -9,9 +9,9 @@ import (
 // every step is told the time since the gate was made.
 //
 // It measures, in windows of a tenth of a second, the rate of arrivals by rank, the
-// rate at which calls start while others wait, and the time they waited. Once that
-// is above the target, it admits the most important ranks whose arrivals together
-// come to
+// rate at which calls start while others wait, and the time they waited. A window
+// ends early when the queue grows fast. Once calls wait longer than the target, or
+// are about to, it admits the most important ranks whose arrivals together come to
 //
 //	served + (wanted - waiting) / settle
 //
@@ -25,9 +25,10 @@ type control struct {
 	from    time.Duration // when the window began
 	waiting int           // admitted and not started
 	idle    bool          // in this window nobody waited at some moment
+	before  int           // waiting when the window began
+	filling bool          // the queue grows so fast that the window is over early
 
 	arrived [ranks]uint32 // in this window, by rank
-	calls   int           // arrived
 	started int           // in this window, expired ones excluded
 	left    int           // started or expired
 	waited  time.Duration // by those that left
@@ -35,6 +36,7 @@ type control struct {
 	rates    [ranks]float64 // of arrivals, calls a second
 	total    float64        // sum of rates
 	served   float64        // calls a second; 0: not known
+	sure     bool           // served was measured while workers had no pause
 	shedding bool
 	cut      int     // ranks below it are admitted
 	part     float64 // of rank cut that is admitted
@@ -55,8 +57,8 @@ const (
 	settle = 500 * time.Millisecond
 	// memory is the time constant of the rates.
 	memory = time.Second
-	// jump is how many standard deviations of a Poisson process the arrivals of a
-	// window may be off before all rates are rescaled at once.
+	// jump is how many standard deviations of a Poisson process the arrivals of a class,
+	// or of all, may be off in a window before their rates are rescaled at once.
 	jump = 5
 	// calmWindows is how many windows without overload end the shedding.
 	calmWindows = 5
@@ -79,7 +81,6 @@ func newControl(target time.Duration) control {
 // waiting.
 func (c *control) arrive(rank int) bool {
 	c.arrived[rank]++
-	c.calls++
 	if rank == c.cut {
 		if c.credit += c.part; c.credit >= 1 {
 			c.credit--
@@ -108,31 +109,30 @@ func (c *control) tick(now time.Duration) turn {
 	now = max(now, c.last)
 	c.last = now
 	took := now - c.from
-	if took < window || c.left < minSample && took < maxWindow {
+	c.filling = took >= window/5 && c.left >= minSample && c.waiting > c.before+minSample &&
+		float64(c.waiting)*float64(took) > 4*float64(c.target)*float64(c.left) // the wait of a call that comes now
+	if took < window && !c.filling || c.left < minSample && took < maxWindow {
 		return noTurn
 	}
 	seconds := took.Seconds()
 	c.measure(seconds)
 	t := c.decide()
 	clear(c.arrived[:])
-	c.from, c.calls, c.started, c.left, c.waited, c.idle = now, 0, 0, 0, 0, c.waiting == 0
+	c.from, c.before, c.idle = now, c.waiting, c.waiting == 0
+	c.started, c.left, c.waited = 0, 0, 0
 	return t
 }
 
 // measure brings the rates up to date.
 func (c *control) measure(seconds float64) {
-	expected := c.total * seconds
-	off := math.Abs(float64(c.calls) - expected)
 	weight := 1 - math.Exp(-seconds/memory.Seconds())
-	if c.total > 0 && c.calls > 0 && off > jump*math.Sqrt(expected) && off > minSample {
-		// The load has changed: by how much is known at once, among whom later.
-		scale := float64(c.calls) / expected
-		for i := range c.rates {
-			c.rates[i] *= scale
-		}
-	} else if c.total == 0 {
+	if c.total == 0 {
 		weight = 1
 	}
+	for i := 0; i < ranks; i += userLevels {
+		c.jumped(i, i+userLevels, seconds)
+	}
+	c.jumped(0, ranks, seconds) // by more than the classes have shown
 	c.total = 0
 	for i := range c.rates {
 		c.rates[i] += weight * (float64(c.arrived[i])/seconds - c.rates[i])
@@ -141,19 +141,46 @@ func (c *control) measure(seconds float64) {
 	rate := float64(c.started) / seconds
 	switch {
 	case !c.idle && c.started > 0: // the workers had no pause
-		if c.served == 0 {
-			c.served = rate
+		if !c.sure {
+			c.served, c.sure = rate, true
 		}
 		c.served += (1 - math.Exp(-seconds/settle.Seconds())) * (rate - c.served)
-	case rate > c.served && c.shedding:
+	case rate > c.served && (c.shedding || !c.sure && c.overloaded()):
 		c.served = rate // it can do that, and more
 	}
 }
 
+// jumped rescales the rates of a span of ranks at once when its load has changed by
+// more than chance explains: by how much is known, and among which of its ranks will
+// show. One class that runs wild does not make the others look as if they did.
+func (c *control) jumped(from, to int, seconds float64) {
+	calls, expected := 0.0, 0.0
+	for i := from; i < to; i++ {
+		calls += float64(c.arrived[i])
+		expected += c.rates[i] * seconds
+	}
+	off := math.Abs(calls - expected)
+	if calls == 0 || off <= minSample || off <= jump*math.Sqrt(expected) {
+		return
+	}
+	for i := from; i < to; i++ {
+		if expected < 1 { // the ranks are new
+			c.rates[i] = float64(c.arrived[i]) / seconds
+		} else {
+			c.rates[i] *= calls / expected
+		}
+	}
+}
+
+// overloaded says whether calls waited too long in this window, or are about to.
+func (c *control) overloaded() bool {
+	return c.filling || c.left >= minSample && c.waited > time.Duration(c.left)*c.target ||
+		c.left == 0 && c.waiting >= minSample // nothing moves
+}
+
 // decide sets what is admitted in the next window.
 func (c *control) decide() turn {
-	overloaded := c.left >= minSample && c.waited > time.Duration(c.left)*c.target ||
-		c.left == 0 && c.waiting >= minSample // nothing moves
+	overloaded := c.overloaded()
 	if !c.shedding && !overloaded {
 		return noTurn
 	}

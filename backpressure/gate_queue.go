@@ -42,13 +42,13 @@ func (g *Gate) Acquire(ctx context.Context) (release func(), v Verdict) {
 	g.mu.Unlock()
 	select {
 	case v := <-w.answer:
-		return g.granted(c.Priority, v)
+		return g.granted(w, v)
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
 	if !g.queue.remove(w) { // answered at the same moment
 		g.mu.Unlock()
-		return g.granted(c.Priority, <-w.answer)
+		return g.granted(w, <-w.answer)
 	}
 	t.done.Store(true)
 	g.leaveLocked(t)
@@ -58,8 +58,8 @@ func (g *Gate) Acquire(ctx context.Context) (release func(), v Verdict) {
 	return nil, v
 }
 
-func (g *Gate) granted(p Priority, v Verdict) (func(), Verdict) {
-	g.dequeued(p, v, noTurn)
+func (g *Gate) granted(w *queued, v Verdict) (func(), Verdict) {
+	g.dequeued(w.ticket.call.Priority, v, w.turned)
 	if !v.Admit {
 		return nil, v
 	}
@@ -79,6 +79,7 @@ func (g *Gate) granted(p Priority, v Verdict) (func(), Verdict) {
 type queued struct {
 	ticket *Ticket
 	answer chan Verdict // has room for the one there is
+	turned turn         // what the log is to be told; set before the answer
 }
 
 // dispatch gives free workers to those that wait, and drops those whose deadline has
@@ -90,7 +91,8 @@ func (g *Gate) dispatch() {
 			return
 		}
 		w.ticket.done.Store(true)
-		v, _ := g.startLocked(w.ticket)
+		v, turned := g.startLocked(w.ticket)
+		w.turned = turned
 		if v.Admit {
 			g.busy++
 		}

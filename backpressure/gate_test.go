@@ -3,7 +3,9 @@ package backpressure_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -167,9 +169,8 @@ func TestGateIgnoresOnePause(t *testing.T) {
 
 // overload brings 1000 calls a second of all classes, of which 500 can be served,
 // until the gate has had its time, and returns what was admitted by class of the last
-// second.
-func overload(t *testing.T, g *backpressure.Gate, seconds int) (admitted map[backpressure.Class]int) {
-	var queue []*backpressure.Ticket
+// second, and those that wait.
+func overload(t *testing.T, g *backpressure.Gate, seconds int) (admitted map[backpressure.Class]int, queue []*backpressure.Ticket) {
 	for i := range seconds * 1000 {
 		if i%1000 == 0 {
 			admitted = make(map[backpressure.Class]int)
@@ -185,7 +186,7 @@ func overload(t *testing.T, g *backpressure.Gate, seconds int) (admitted map[bac
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return admitted
+	return admitted, queue
 }
 
 func TestGateShedsByClassAndRecovers(t *testing.T) {
@@ -198,7 +199,7 @@ func TestGateShedsByClassAndRecovers(t *testing.T) {
 				refused++
 			},
 		}})
-		got := overload(t, g, 5)
+		got, waiting := overload(t, g, 5)
 		require.Equal(t, 200, got[backpressure.ClassHighest])
 		require.Equal(t, 200, got[backpressure.ClassHigh])
 		require.InDelta(t, 100, got[backpressure.ClassMiddle], 15)
@@ -215,6 +216,9 @@ func TestGateShedsByClassAndRecovers(t *testing.T) {
 		}
 		require.Equal(t, refused, total)
 
+		for _, ticket := range waiting {
+			ticket.Leave()
+		}
 		for range 2000 { // a tenth of the load
 			ticket, v := g.Admit(backpressure.Call{Priority: backpressure.Priority{Class: backpressure.ClassLowest}})
 			if v.Admit {
@@ -247,10 +251,67 @@ func TestGateShedsAtLowRates(t *testing.T) {
 	})
 }
 
+// The log is told of each time the gate begins to refuse and stops, also when it
+// finds out between two calls of Do.
+func TestGateLogsEachTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log turnLog
+		g := newGate(t, &backpressure.GateOptions{Concurrency: 10, Logger: slog.New(&log)})
+		var wg sync.WaitGroup
+		for range 4 {
+			for range 4000 { // 2,000 calls a second, of which 1,000 can be served
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_ = g.Do(ctx, func(context.Context) error { time.Sleep(10 * time.Millisecond); return nil })
+				})
+				time.Sleep(500 * time.Microsecond)
+			}
+			require.True(t, g.Stats().Shedding)
+			require.Equal(t, 1, log.began-log.stopped)
+			for range 200 { // 100 a second
+				require.NoError(t, ignoreRefusal(g.Do(t.Context(), func(context.Context) error { return nil })))
+				time.Sleep(10 * time.Millisecond)
+			}
+			require.False(t, g.Stats().Shedding)
+			require.Equal(t, log.began, log.stopped)
+		}
+		wg.Wait()
+		require.GreaterOrEqual(t, log.began, 4)
+	})
+}
+
+func ignoreRefusal(err error) error {
+	if errors.Is(err, backpressure.ErrRefused) {
+		return nil
+	}
+	return err
+}
+
+// A turnLog counts what a gate logs.
+type turnLog struct {
+	slog.Handler
+	mu             sync.Mutex
+	began, stopped int
+}
+
+func (l *turnLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *turnLog) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if strings.Contains(r.Message, "begins to refuse") {
+		l.began++
+	} else {
+		l.stopped++
+	}
+	return nil
+}
+
 func TestShadowAdmitsAndCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t, &backpressure.GateOptions{Shadow: true})
-		got := overload(t, g, 4)
+		got, _ := overload(t, g, 4)
 		require.Equal(t, 200, got[backpressure.ClassLowest], "nobody is refused")
 		s := g.Stats()
 		require.True(t, s.Shedding)

@@ -72,6 +72,11 @@ type LevelsOptions struct {
 	// Logger receives every change, gauges that fail, and panics. Nil: nothing is
 	// logged.
 	Logger *slog.Logger
+
+	// Now reads the clock. Nil means time.Now; a simulation has its own. A time
+	// before the last one counts as the last one. Run asks by the process's clock,
+	// whatever Now says.
+	Now func() time.Time
 }
 
 // A Signal is one number that is watched: the backlog of a queue, the age of its
@@ -127,6 +132,9 @@ func NewLevels(opts *LevelsOptions) (*Levels, error) {
 	o.Dwell = cmp.Or(o.Dwell, 30*time.Second)
 	o.Every = cmp.Or(o.Every, 5*time.Second)
 	o.Stale = cmp.Or(o.Stale, time.Minute)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	switch {
 	case len(o.Signals) == 0 || len(o.Signals) > maxLines:
 		return nil, badOption("levels", "Signals", "has %d, not 1 to %d", len(o.Signals), maxLines)

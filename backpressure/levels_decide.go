@@ -11,7 +11,7 @@ import (
 // signal that is not in the options. A value that is NaN or below zero is
 // [ErrInvalid]; it is counted, and the last value goes on to count.
 func (l *Levels) Observe(signal string, value float64) error {
-	return l.observe(time.Now(), signal, value)
+	return l.observe(l.opts.Now(), signal, value)
 }
 
 func (l *Levels) observe(now time.Time, signal string, value float64) error {
@@ -40,7 +40,7 @@ func (l *Levels) observe(now time.Time, signal string, value float64) error {
 // forecast may do. It never lowers it, and the higher of several holds until the
 // last of them ends. reason stands in the event.
 func (l *Levels) Raise(to int, d time.Duration, reason string) error {
-	return l.raise(time.Now(), to, d, reason)
+	return l.raise(l.opts.Now(), to, d, reason)
 }
 
 func (l *Levels) raise(now time.Time, to int, d time.Duration, reason string) error {
@@ -74,7 +74,7 @@ func (l *Levels) Run(ctx context.Context) error {
 			l.ask(ctx, &l.opts.Signals[i])
 		}
 		l.mu.Lock()
-		l.decide(l.clock(time.Now()))
+		l.decide(l.clock(l.opts.Now()))
 		l.mu.Unlock()
 		l.tell()
 		select {
@@ -256,7 +256,7 @@ func (l *Levels) Stats() LevelsStats {
 	defer l.mu.Unlock()
 	s := l.counts
 	s.Level, s.Signals = l.Level(), make(map[string]float64, len(l.signals))
-	now := l.clock(time.Now())
+	now := l.clock(l.opts.Now())
 	for i := range l.opts.Signals {
 		sig := l.signals[l.opts.Signals[i].Name]
 		s.Signals[sig.Name] = math.NaN()

@@ -49,6 +49,12 @@ type ShaperOptions struct {
 
 	// Hooks are called at the events they name. Nil: none are.
 	Hooks *ShaperHooks
+
+	// Now reads the clock, for Allow. Nil means the process's monotonic clock; a
+	// simulation has its own. A time before the last one counts as the last one.
+	// Wait needs the process's clock, whose timers wake it: with another it fails
+	// with ErrInvalid.
+	Now func() time.Time
 }
 
 // LineOptions set up one line.
@@ -96,6 +102,9 @@ func NewShaper(opts *ShaperOptions) (*Shaper, error) {
 		return nil, err
 	}
 	s := &Shaper{opts: o, lines: make(map[string]*Line, len(o.Lines)), start: time.Now()}
+	if o.Now != nil {
+		s.start = o.Now()
+	}
 	for _, lo := range o.Lines {
 		l := newLine(s, lo)
 		s.lines[lo.Name] = l
@@ -190,7 +199,12 @@ func (l *Line) allow(at time.Duration, cost int) Verdict {
 
 // now is the time since the start by the monotonic clock, which no step of the wall
 // clock moves. All times of a shaper are such.
-func (s *Shaper) now() time.Duration { return time.Since(s.start) }
+func (s *Shaper) now() time.Duration {
+	if s.opts.Now != nil {
+		return s.opts.Now().Sub(s.start)
+	}
+	return time.Since(s.start)
+}
 
 func (o *ShaperOptions) withDefaults() (ShaperOptions, error) {
 	var c ShaperOptions

@@ -3,6 +3,7 @@ package backpressure
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -24,8 +25,12 @@ type waiter struct {
 //
 // It returns nil when the tokens were taken, and otherwise a [*RefusedError], with
 // no token taken: when ctx ends, when its deadline is certain to come first (at
-// once then), and when too many wait already.
+// once then), and when too many wait already. It fails with [ErrInvalid] where the
+// options have a Now, whose time no timer knows.
 func (l *Line) Wait(ctx context.Context, cost int) error {
+	if l.s.opts.Now != nil {
+		return fmt.Errorf("%w: Wait needs the process's clock, and the shaper has another; ask with Allow", ErrInvalid)
+	}
 	v := l.await(ctx, cost)
 	if !v.Admit {
 		l.refused(cost, v)

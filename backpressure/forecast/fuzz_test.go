@@ -20,9 +20,12 @@ func FuzzForecast(f *testing.F) {
 		for _, v := range values {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 		}
-		f.Add(b, uint16(3), 0.9, int64(time.Minute), int64(1_790_000_000))
+		f.Add(b, uint16(3), 0.9, int64(time.Minute), int64(1_790_000_000), 100.0, 0.8, 0.3, 0.5, 0.0, 90.0, 120.0)
+		f.Add(b, uint16(0), 0.0, int64(0), int64(0), math.SmallestNonzeroFloat64, 0.8, 0.3, 0.5, 0.0, 1.0, math.MaxFloat64)
+		f.Add(b, uint16(1), 0.5, int64(-1), int64(-1), math.MaxFloat64, 1.0, 0.3, 1.0, 0.0, 1.0, math.Inf(1))
 	}
-	f.Fuzz(func(t *testing.T, b []byte, steps uint16, confidence float64, every, end int64) {
+	f.Fuzz(func(t *testing.T, b []byte, steps uint16, confidence float64, every, end int64, capacity, threshold, least, most, limit, v, w float64) {
+		fuzzAdvise(t, capacity, threshold, least, most, limit, v, w)
 		var values []float64
 		for ; len(b) >= 8 && len(values) < 300; b = b[8:] {
 			values = append(values, math.Float64frombits(binary.LittleEndian.Uint64(b)))
@@ -67,25 +70,20 @@ func FuzzForecast(f *testing.F) {
 }
 
 // Any capacity and any forecast are answered with an error or with sane advice.
-func FuzzAdvise(f *testing.F) {
-	f.Add(100.0, 0.8, 0.3, 0.5, 0.0, 90.0, 120.0)
-	f.Add(math.SmallestNonzeroFloat64, 0.8, 0.3, 0.5, 0.0, 1.0, math.MaxFloat64)
-	f.Add(math.MaxFloat64, 1.0, 0.3, 1.0, 0.0, 1.0, math.Inf(1))
-	f.Fuzz(func(t *testing.T, capacity, threshold, least, most, limit, v, w float64) {
-		a, err := NewAdvisor(&AdvisorOptions{Threshold: threshold, MinScale: least, MaxScale: most, MaxCapacity: limit})
-		if err != nil {
-			return
+func fuzzAdvise(t *testing.T, capacity, threshold, least, most, limit, v, w float64) {
+	a, err := NewAdvisor(&AdvisorOptions{Threshold: threshold, MinScale: least, MaxScale: most, MaxCapacity: limit})
+	if err != nil {
+		return
+	}
+	got, err := a.Advise(capacity, of(time.Minute, v, w))
+	if err != nil {
+		if got != (Advice{}) || !errors.Is(err, ErrInvalid) {
+			t.Fatalf("%v with %+v", err, got)
 		}
-		got, err := a.Advise(capacity, of(time.Minute, v, w))
-		if err != nil {
-			if got != (Advice{}) || !errors.Is(err, ErrInvalid) {
-				t.Fatalf("%v with %+v", err, got)
-			}
-			return
-		}
-		if !(got.Scale >= 0 && got.Scale <= 1) || !(got.Capacity >= capacity) || math.IsInf(got.Capacity, 0) ||
-			limit > 0 && got.Capacity > max(capacity, limit)*(1+1e-12) || got.Exceeds != (max(v, w) > got.Mark) {
-			t.Fatalf("%+v", got)
-		}
-	})
+		return
+	}
+	if !(got.Scale >= 0 && got.Scale <= 1) || !(got.Capacity >= capacity) || math.IsInf(got.Capacity, 0) ||
+		limit > 0 && got.Capacity > max(capacity, limit)*(1+1e-12) || got.Exceeds != (max(v, w) > got.Mark) {
+		t.Fatalf("%+v", got)
+	}
 }

@@ -59,10 +59,12 @@ var testOnly = []string{
 }
 
 // otel is what pawlotel may import, and nobody else: the interfaces of
-// OpenTelemetry, not its SDK, which a program chooses and sets up.
+// OpenTelemetry, not its SDK, which a program chooses and sets up, and the
+// propagation of trace contexts, which is in the module of the attributes.
 var otel = []string{
 	"go.opentelemetry.io/otel/attribute",
 	"go.opentelemetry.io/otel/metric",
+	"go.opentelemetry.io/otel/propagation",
 }
 
 // requirable are the modules that go.mod may require for the module's own imports.
@@ -116,8 +118,10 @@ func ruleFor(importPath string) (rule, bool) {
 		}, true
 	case room == "examples":
 		r := rule{
-			why: "an example composes primitives as an application would, with drivers but without test libraries",
-			own: []string{Module},
+			why: "an example composes primitives as an application would, with drivers but without test libraries; " +
+				"x/time/rate is what one of them compares with",
+			own:      []string{Module},
+			external: []string{"golang.org/x/time/rate"},
 		}
 		for _, driver := range drivers {
 			r.external = append(r.external, driver)

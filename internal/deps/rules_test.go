@@ -62,6 +62,7 @@ func TestCheckAllows(t *testing.T) {
 		{"an example that composes", []string{
 			"/examples/pipeline: /dedup /dedup/boltdedup /inbox go.etcd.io/bbolt",
 		}},
+		{"an example that compares", []string{"/examples/overload: /backpressure /retry golang.org/x/time/rate"}},
 		{"the test servers", []string{
 			"/internal/testenv/servers: os/exec", "/internal/testenv: testing /internal/testenv/servers",
 		}},
