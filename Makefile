@@ -2,7 +2,7 @@
 # make lint   the checks without the tests
 # make long   the proofs that take minutes: crashes again and again; LONG=short is what CI has time for
 # make bench  Pawl beside its peers, as ratios; BENCH="-list" shows what there is
-# make fuzz   every fuzz test for FUZZTIME
+# make fuzz   every fuzz test for FUZZTIME, two side by side
 
 GO          ?= go
 BENCH       ?=
@@ -38,11 +38,7 @@ bench: install
 	cd internal/benchmarks && $(GO) run . $(BENCH)
 
 fuzz:
-	@for package in $$($(GO) list ./...); do \
-		for f in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
-			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
-		done; \
-	done
+	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
 
 install:
 	@scripts/install.sh

@@ -52,21 +52,6 @@ func TestParseRetryAfter(t *testing.T) {
 	}
 }
 
-func FuzzParseRetryAfter(f *testing.F) {
-	for _, seed := range []string{"120", "-5", "0.5", "Mon, 30 Nov 2026 11:00:30 GMT", "9223372037"} {
-		f.Add(seed, int64(0))
-	}
-	f.Fuzz(func(t *testing.T, value string, unix int64) {
-		wait, err := retry.ParseRetryAfter(value, time.Unix(unix, 0))
-		if wait < 0 || err != nil && (wait != 0 || !errors.Is(err, retry.ErrInvalid)) {
-			t.Errorf("%q: %v, %v", value, wait, err)
-		}
-		if n, e := strconv.ParseUint(value, 10, 33); e == nil && wait != time.Duration(n)*time.Second {
-			t.Errorf("%q: %v, want %d s", value, wait, n)
-		}
-	})
-}
-
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := func(d time.Duration) string { return time.Now().UTC().Add(d).Format("Mon, 02 Jan 2006 15:04:05 GMT") }
@@ -197,30 +182,48 @@ func TestDelayAfter(t *testing.T) {
 	}
 }
 
-func FuzzDelayAfter(f *testing.F) {
-	f.Add(uint8(0), uint8(3), int64(time.Second), int64(time.Minute), int64(7), uint64(1), int64(time.Hour))
-	f.Add(uint8(1), uint8(0), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), uint64(math.MaxUint64), int64(math.MaxInt64))
-	f.Add(uint8(0), uint8(3), int64(1), int64(math.MaxInt64), int64(math.MaxInt64), uint64(1), int64(0))
-	f.Add(uint8(2), uint8(1), int64(-1), int64(math.MinInt64), int64(math.MinInt64), uint64(0), int64(math.MinInt64))
-	f.Fuzz(func(t *testing.T, law, jitter uint8, first, second, n int64, random uint64, wait int64) {
-		a, b := time.Duration(first), time.Duration(second)
-		backoff := []retry.Backoff{
-			retry.Exponential(a, b, retry.NoJitter), retry.Fibonacci(a, b), retry.Fibonacci(a, a).Capped(b),
-			retry.Constant(a), retry.Steps(a, b), retry.Steps(), {},
-		}[law%7].WithJitter(retry.Jitter(jitter % 6))
-		d := backoff.Delay(int(n), random)
-		if d < 0 || d > backoff.Max() {
-			t.Errorf("%v: retry %d after %v, at most %v", backoff, n, d, backoff.Max())
-		}
-		after := backoff.DelayAfter(int(n), random, time.Duration(wait))
-		most := max(d, time.Duration(wait))
-		if most < forever/2 {
-			most += max(time.Duration(wait), 0) / 10
-		} else {
-			most = forever
-		}
-		if after < d || after < time.Duration(wait) || after > most {
-			t.Errorf("%v: retry %d after %v, asked for %v, waits %v", backoff, n, d, time.Duration(wait), after)
-		}
+// Any header and any curve: a wait that is not negative, and never sooner than the
+// server asks.
+func FuzzAfter(f *testing.F) {
+	f.Add("120", int64(0), uint8(0), uint8(3), int64(time.Second), int64(time.Minute), int64(7), uint64(1), int64(time.Hour))
+	f.Add("-5", int64(0), uint8(1), uint8(0), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), uint64(math.MaxUint64), int64(math.MaxInt64))
+	f.Add("Mon, 30 Nov 2026 11:00:30 GMT", int64(0), uint8(0), uint8(3), int64(1), int64(math.MaxInt64), int64(math.MaxInt64), uint64(1), int64(0))
+	f.Add("9223372037", int64(0), uint8(2), uint8(1), int64(-1), int64(math.MinInt64), int64(math.MinInt64), uint64(0), int64(math.MinInt64))
+	f.Add("0.5", int64(-1), uint8(6), uint8(2), int64(0), int64(0), int64(1), uint64(7), int64(time.Second))
+	f.Fuzz(func(t *testing.T, value string, unix int64, law, jitter uint8, first, second, n int64, random uint64, wait int64) {
+		fuzzParse(t, value, unix)
+		fuzzDelay(t, law, jitter, first, second, n, random, wait)
 	})
+}
+
+func fuzzParse(t *testing.T, value string, unix int64) {
+	wait, err := retry.ParseRetryAfter(value, time.Unix(unix, 0))
+	if wait < 0 || err != nil && (wait != 0 || !errors.Is(err, retry.ErrInvalid)) {
+		t.Errorf("%q: %v, %v", value, wait, err)
+	}
+	if n, e := strconv.ParseUint(value, 10, 33); e == nil && wait != time.Duration(n)*time.Second {
+		t.Errorf("%q: %v, want %d s", value, wait, n)
+	}
+}
+
+func fuzzDelay(t *testing.T, law, jitter uint8, first, second, n int64, random uint64, wait int64) {
+	a, b := time.Duration(first), time.Duration(second)
+	backoff := []retry.Backoff{
+		retry.Exponential(a, b, retry.NoJitter), retry.Fibonacci(a, b), retry.Fibonacci(a, a).Capped(b),
+		retry.Constant(a), retry.Steps(a, b), retry.Steps(), {},
+	}[law%7].WithJitter(retry.Jitter(jitter % 6))
+	d := backoff.Delay(int(n), random)
+	if d < 0 || d > backoff.Max() {
+		t.Errorf("%v: retry %d after %v, at most %v", backoff, n, d, backoff.Max())
+	}
+	after := backoff.DelayAfter(int(n), random, time.Duration(wait))
+	most := max(d, time.Duration(wait))
+	if most < forever/2 {
+		most += max(time.Duration(wait), 0) / 10
+	} else {
+		most = forever
+	}
+	if after < d || after < time.Duration(wait) || after > most {
+		t.Errorf("%v: retry %d after %v, asked for %v, waits %v", backoff, n, d, time.Duration(wait), after)
+	}
 }

@@ -208,29 +208,41 @@ func TestBudgetOptions(t *testing.T) {
 }
 
 // A budget of any numbers is refused or holds.
-func FuzzBudget(f *testing.F) {
-	f.Add(0.2, 1.0, int64(10*time.Second), 1.0, 1.0, 1.0, uint16(100))
-	f.Add(math.NaN(), math.Inf(1), int64(math.MaxInt64), math.Inf(-1), 0.0, math.Copysign(0, -1), uint16(1))
-	f.Add(10.0, 1e6, int64(time.Hour), 1e6, 5e-324, 1e-9, uint16(1000))
-	f.Fuzz(func(t *testing.T, share, floor float64, window int64, unknown, transient, throttled float64, calls uint16) {
-		o := retry.BudgetOptions{Share: share, Floor: floor, Window: time.Duration(window),
-			Cost: retry.Cost{Unknown: unknown, Transient: transient, Throttled: throttled}}
-		synctest.Test(t, func(t *testing.T) { // where no call expires before its retry
-			b, err := retry.NewBudget(&o)
-			if err != nil {
-				if !errors.Is(err, retry.ErrInvalid) {
-					t.Error(err)
-				}
-				return
+func TestBudgetOfAnyNumbers(t *testing.T) {
+	testBudget(t, 0.2, 1, int64(10*time.Second), 1, 1, 1, 100)
+	testBudget(t, math.NaN(), math.Inf(1), math.MaxInt64, math.Inf(-1), 0, math.Copysign(0, -1), 1)
+	testBudget(t, 10, 1e6, int64(time.Hour), 1e6, 5e-324, 1e-9, 1000)
+	r, accepted := newNumbers(), 0
+	for range 20_000 {
+		if testBudget(t, r.float(), r.float(), r.int(), r.float(), r.float(), r.float(), 50) {
+			accepted++
+		}
+	}
+	if accepted < 100 {
+		t.Errorf("%d budgets were accepted: the numbers try too little", accepted)
+	}
+}
+
+func testBudget(t *testing.T, share, floor float64, window int64, unknown, transient, throttled float64, calls int) (accepted bool) {
+	o := retry.BudgetOptions{Share: share, Floor: floor, Window: time.Duration(window),
+		Cost: retry.Cost{Unknown: unknown, Transient: transient, Throttled: throttled}}
+	synctest.Test(t, func(t *testing.T) { // where no call expires before its retry
+		b, err := retry.NewBudget(&o)
+		if err != nil {
+			if !errors.Is(err, retry.ErrInvalid) {
+				t.Error(err)
 			}
-			p := policy(t, retry.Options{Budget: b, MaxAttempts: 3, Backoff: retry.Constant(0), Throttled: retry.Constant(0)})
-			for n := range min(calls, 1000) {
-				made := 0
-				_ = retry.Do(t.Context(), p, failing(&made, []error{err1, retry.Transient(err1), retry.Throttled(err1)}[n%3]))
-				if s := b.Stats(); made < 1 || made > 3 || s.Spent > s.Allowed || s.Spent < 0 {
-					t.Fatalf("%d attempts, %+v", made, s)
-				}
+			return
+		}
+		accepted = true
+		p := policy(t, retry.Options{Budget: b, MaxAttempts: 3, Backoff: retry.Constant(0), Throttled: retry.Constant(0)})
+		for n := range calls {
+			made := 0
+			_ = retry.Do(t.Context(), p, failing(&made, []error{err1, retry.Transient(err1), retry.Throttled(err1)}[n%3]))
+			if s := b.Stats(); made < 1 || made > 3 || s.Spent > s.Allowed || s.Spent < 0 {
+				t.Fatalf("%d attempts, %+v with %+v", made, s, o)
 			}
-		})
+		}
 	})
+	return accepted
 }
