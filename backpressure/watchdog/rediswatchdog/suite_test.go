@@ -1,0 +1,67 @@
+package rediswatchdog_test
+
+import (
+	"flag"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pawl-go/pawl/backpressure/watchdog"
+	"github.com/pawl-go/pawl/backpressure/watchdog/rediswatchdog"
+	"github.com/pawl-go/pawl/backpressure/watchdog/watchdogtest"
+	"github.com/pawl-go/pawl/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // they wait for the server, not for the processor
+	os.Exit(m.Run())
+}
+
+// The suite on miniredis, whose clock stands still until a test moves it.
+func TestMiniredis(t *testing.T) {
+	server := miniredis.RunT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	server.SetTime(now)
+	var mu sync.Mutex
+	run(t, newClient(t, server.Addr()), func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = now.Add(d)
+		server.SetTime(now)
+	})
+}
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	run(t, newClient(t, testenv.Redis(t)), nil)
+}
+
+func TestRedisCluster(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, testenv.RedisCluster(t)...)
+	require.IsType(t, &redis.ClusterClient{}, client)
+	run(t, client, nil)
+}
+
+func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration)) {
+	store := newStore(t, client)
+	watchdogtest.Run(t, watchdogtest.Config{New: func(*testing.T) watchdog.Store { return store }, Sleep: sleep})
+}
+
+func newStore(t testing.TB, client redis.UniversalClient) *rediswatchdog.Store {
+	store, err := rediswatchdog.New(client, &rediswatchdog.Options{Prefix: testenv.Prefix(t)})
+	require.NoError(t, err)
+	return store
+}
+
+func newClient(t testing.TB, addrs ...string) redis.UniversalClient {
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
