@@ -2,11 +2,9 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 )
 
@@ -17,14 +15,16 @@ import (
 //
 // The error is [ErrInvalid] for a bad event, before anything is stored; the
 // context's error; or [ErrUnavailable] when the store gave no answer within
-// Options.StoreTimeout. Some of the events may then be stored all the same: accept
-// them again, which is harmless.
+// Options.StoreTimeout, or [ErrOutside] when Options.Payloads did not keep a body. Some
+// of the events may then be stored all the same: accept them again, which is harmless.
 func (b *Box) Accept(ctx context.Context, events ...Event) ([]Answer, error) {
-	arrivals := make([]Arrival, len(events))
 	for i := range events {
 		if err := events[i].validate(); err != nil {
 			return nil, fmt.Errorf("event %d of %d: %w", i+1, len(events), err)
 		}
+	}
+	arrivals := make([]Arrival, len(events))
+	for i := range events {
 		arrivals[i] = b.arrival(ctx, events[i])
 	}
 	return b.accept(ctx, arrivals)
@@ -33,6 +33,16 @@ func (b *Box) Accept(ctx context.Context, events ...Event) ([]Answer, error) {
 // acceptBody stores what a verified body was decoded into. When the decoding
 // failed, or an event is invalid, the body itself is stored too, in quarantine.
 func (b *Box) acceptBody(ctx context.Context, provider string, body []byte, events []Event, reason error) ([]Answer, error) {
+	arrivals, reason := b.arrivals(ctx, provider, events, reason)
+	if reason != nil {
+		arrivals = append(arrivals, b.raw(ctx, provider, body, reason))
+	}
+	return b.accept(ctx, arrivals)
+}
+
+// arrivals makes arrivals of the events that are valid. The reason is why not all
+// of the body is among them.
+func (b *Box) arrivals(ctx context.Context, provider string, events []Event, reason error) ([]Arrival, error) {
 	arrivals := make([]Arrival, 0, len(events)+1)
 	for i := range events {
 		err := events[i].validate()
@@ -48,10 +58,7 @@ func (b *Box) acceptBody(ctx context.Context, provider string, body []byte, even
 	if reason == nil && len(events) == 0 {
 		reason = errNoEvents
 	}
-	if reason != nil {
-		arrivals = append(arrivals, raw(provider, body, reason))
-	}
-	return b.accept(ctx, arrivals)
+	return arrivals, reason
 }
 
 var errNoEvents = errors.New("the body has no events")
@@ -60,7 +67,8 @@ func (b *Box) arrival(ctx context.Context, e Event) Arrival {
 	if e.Key == "" {
 		e.Key = e.ID
 	}
-	return Arrival{Event: e, Digest: sha256.Sum256(e.Payload), Streams: b.streams(ctx, e)}
+	b.inject(ctx, &e)
+	return Arrival{Event: e, Digest: b.digest(e.Payload), Streams: b.streams(ctx, e)}
 }
 
 // streams asks the options where an event is worked.
@@ -86,7 +94,7 @@ func (b *Box) askStreams(ctx context.Context, e Event) (names []string) {
 	defer func() {
 		if recover() != nil {
 			names = nil
-			b.warn(ctx, "Options.Streams panicked", "provider", e.Provider, "type", e.Type, "id", short(e.ID), "stack", string(debug.Stack()))
+			b.warn(ctx, "Options.Streams panicked", "provider", e.Provider, "type", e.Type, "id", short(e.ID), "stack", stack())
 		}
 	}()
 	return slices.Clone(b.opts.Streams(e))
@@ -99,13 +107,21 @@ const maxStreams = 16
 
 // raw is a body that could not be decoded. Its ID is made of its bytes, so that
 // the same body delivered again is stored once.
-func raw(provider string, body []byte, reason error) Arrival {
-	sum := sha256.Sum256(body)
+func (b *Box) raw(ctx context.Context, provider string, body []byte, reason error) Arrival {
+	sum := b.digest(body)
 	id := provider + "/raw/" + hex.EncodeToString(sum[:])
-	return Arrival{
-		Event:  Event{ID: id, Provider: provider, Type: "raw", Key: id, Fingerprinted: true, Unknown: true, Payload: body},
-		Digest: sum, Raw: true, Reason: cut(reason.Error()),
-	}
+	e := Event{ID: id, Provider: provider, Type: rawType, Key: id, Fingerprinted: true, Unknown: true, Payload: body}
+	b.inject(ctx, &e)
+	return Arrival{Event: e, Digest: sum, Raw: true, Reason: Failed(reason).text()}
+}
+
+// rawType is the type of a body that could not be decoded.
+const rawType = "raw"
+
+// A batch is the arrivals of one call, as the store gets them.
+type batch struct {
+	arrivals []Arrival
+	events   []Event // as they came, for the hook; nil if arrivals has them so
 }
 
 // accept stores arrivals and counts the answers.
@@ -116,37 +132,76 @@ func (b *Box) accept(ctx context.Context, arrivals []Arrival) ([]Answer, error) 
 	if len(arrivals) == 0 {
 		return nil, nil
 	}
-	var answers []Answer
-	var err error
-	if b.bound || b.local {
-		answers, err = b.put(ctx, arrivals)
-	} else {
-		bounded, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
-		defer cancel()
-		answers, err = b.accepts.Do(bounded, arrivals)
+	in := batch{arrivals: arrivals}
+	var parcels []*parcel
+	if b.ring != nil || b.opts.Payloads != nil {
+		in.events = make([]Event, len(arrivals))
+		for i := range arrivals {
+			in.events[i] = arrivals[i].Event
+			if p := b.arrange(&arrivals[i], i); p != nil {
+				parcels = append(parcels, p)
+			}
+		}
 	}
+	answers, err := b.keep(ctx, in, parcels)
 	if err != nil {
 		b.counts.errors.Add(1)
 		return nil, unavailable(ctx, fmt.Sprintf("accept of %d events", len(arrivals)), err)
 	}
-	b.accepted(arrivals, answers)
 	return answers, nil
 }
 
+// keep stores a batch: what is kept outside before what refers to it. The events
+// are counted when the store has them, whatever comes after.
+func (b *Box) keep(ctx context.Context, in batch, parcels []*parcel) (answers []Answer, err error) {
+	if err := b.putAll(ctx, parcels); err != nil {
+		return nil, err
+	}
+	if b.bound || b.local {
+		answers, err = b.put(ctx, in.arrivals)
+	} else {
+		bounded, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
+		defer cancel()
+		if len(in.arrivals) > mergeable {
+			answers, err = b.put(bounded, in.arrivals)
+		} else {
+			answers, err = b.accepts.Do(bounded, in)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.accepted(in, answers)
+	return answers, b.putRest(ctx, parcels, answers)
+}
+
+// mergeable is how many events an acceptance may have to share a commit with others.
+// One with more has a commit of its own: it needs no company, and large ones are
+// stored side by side, as far as the store can.
+const mergeable = 32
+
 // mergedAccept stores the arrivals of many goroutines in one step.
-func (b *Box) mergedAccept(ctx context.Context, groups [][]Arrival, _ func(int) bool) ([][]Answer, error) {
+func (b *Box) mergedAccept(ctx context.Context, groups []batch, _ func(int) bool) ([][]Answer, error) {
 	if len(groups) == 1 {
-		answers, err := b.put(ctx, groups[0])
+		answers, err := b.put(ctx, groups[0].arrivals)
 		return [][]Answer{answers}, err
 	}
-	all := slices.Concat(groups...)
+	n := 0
+	for i := range groups {
+		n += len(groups[i].arrivals)
+	}
+	all := make([]Arrival, 0, n)
+	for i := range groups {
+		all = append(all, groups[i].arrivals...)
+	}
 	answers, err := b.put(ctx, all)
 	if err != nil {
 		return nil, err
 	}
 	split := make([][]Answer, len(groups))
-	for i, g := range groups {
-		split[i], answers = answers[:len(g):len(g)], answers[len(g):]
+	for i := range groups {
+		n := len(groups[i].arrivals)
+		split[i], answers = answers[:n:n], answers[n:]
 	}
 	return split, nil
 }

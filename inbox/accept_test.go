@@ -136,6 +136,38 @@ func TestConcurrentAcceptsAreJoined(t *testing.T) {
 	}
 }
 
+// A delivery of many events needs no company, and does not wait for its turn.
+func TestALargeAcceptIsNotJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &inboxtest.Faulty{Store: inbox.NewMemory(), Before: func(s inboxtest.Step) error {
+			time.Sleep(time.Second)
+			return nil
+		}}
+		b := newBox(t, store, nil)
+		var ids []string
+		for i := range 33 {
+			ids = append(ids, fmt.Sprint("e", i))
+		}
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				if got, err := b.Accept(t.Context(), events(fmt.Sprint("k", i), ids...)...); err != nil || len(got) != 33 {
+					t.Errorf("%d answers, %v", len(got), err)
+				}
+			})
+			synctest.Wait() // it is under way, and no company of the next
+		}
+		wg.Wait()
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("four large deliveries took %v, want one step", took)
+		}
+		if s := b.Stats(); s.Accepted != 33 || s.Duplicates != 99 {
+			t.Errorf("the counts are %+v", s)
+		}
+	})
+}
+
 // A caller that gives up is told so; what was stored for it all the same is
 // counted, and worked.
 func TestAcceptThatIsGivenUp(t *testing.T) {
@@ -175,7 +207,7 @@ func TestNewIsRefused(t *testing.T) {
 		"page of nothing":    second(newBox(t, m, nil).List(t.Context(), inbox.StateDone, 0, 0)),
 		"page of 1001":       second(newBox(t, m, nil).List(t.Context(), inbox.StateDone, 0, 1001)),
 		"no state":           second(newBox(t, m, nil).List(t.Context(), 0, 0, 1)),
-		"no such state":      second(newBox(t, m, nil).List(t.Context(), inbox.StateConflict+1, 0, 1)),
+		"no such state":      second(newBox(t, m, nil).List(t.Context(), inbox.StateUnknown+1, 0, 1)),
 		"no ID":              second(newBox(t, m, nil).Get(t.Context(), "")),
 		"sweep of nothing":   second(m.Sweep(t.Context(), 0)),
 	} {

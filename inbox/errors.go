@@ -29,6 +29,9 @@ var (
 	// ErrAtRisk is what Check of a store returns when the store works but is set up
 	// so that it can lose events, with the reasons.
 	ErrAtRisk = errors.New("inbox: the store can lose events")
+	// ErrUnchecked is what Check of a store returns when the server would not say how
+	// it is set up. It never means that all is well.
+	ErrUnchecked = errors.New("inbox: could not check the store")
 )
 
 // errPanic is why an event whose handler panicked has failed.
@@ -81,14 +84,26 @@ func (e *Event) validate() error {
 	}
 	for _, f := range []struct{ name, value string }{
 		{"type", e.Type}, {"version", e.Version}, {"account", e.Account}, {"phone", e.Phone},
-		{"message ID", e.MessageID}, {"external ID", e.ExternalID},
+		{"message ID", e.MessageID}, {"external ID", e.ExternalID}, {"trace", e.Trace},
 	} {
-		if len(f.value) > maxField || !utf8.ValidString(f.value) || strings.IndexByte(f.value, 0) >= 0 {
+		if !validText(f.value, maxField) {
 			return invalid("%s of %d bytes in event %s, not at most %d bytes of UTF-8 without NUL", f.name, len(f.value), short(e.ID), maxField)
 		}
 	}
 	if len(e.Payload) > maxPayload || len(e.Context) > maxPayload {
 		return invalid("payload of %d and context of %d bytes in event %s, at most %d each", len(e.Payload), len(e.Context), short(e.ID), maxPayload)
+	}
+	return nil
+}
+
+func validText(s string, most int) bool {
+	return len(s) <= most && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
+}
+
+// validField checks what records are found by.
+func validField(what, s string) error {
+	if s == "" || !validText(s, maxField) {
+		return invalid("%s of %d bytes, not 1 to %d bytes of UTF-8 without NUL", what, len(s), maxField)
 	}
 	return nil
 }
@@ -134,6 +149,12 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, invalid("retention %v, not %v to %v", c.Retention, time.Millisecond, MaxDuration)
 	case c.Keep < c.Retention || c.Keep > MaxDuration:
 		return c, invalid("keep %v, not %v (the retention) to %v", c.Keep, c.Retention, MaxDuration)
+	case c.BodyRetention != 0 && (c.BodyRetention < time.Millisecond || c.BodyRetention > c.Retention):
+		return c, invalid("body retention %v, not %v to %v (the retention)", c.BodyRetention, time.Millisecond, c.Retention)
+	case c.Payloads != nil && isNil(c.Payloads):
+		return c, invalid("nil pointer as payload store")
+	case c.OutsideOver < 0:
+		return c, invalid("bodies of more than %d bytes outside", c.OutsideOver)
 	case c.StoreTimeout < 0:
 		return c, invalid("store timeout %v", c.StoreTimeout)
 	}

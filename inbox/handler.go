@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +27,15 @@ type HandlerOptions struct {
 	// RetryAfter is what a delivery is told that the store did not take. Zero means
 	// 5 seconds; it is rounded up to whole seconds.
 	RetryAfter time.Duration
+
+	// Refuse is asked before a body is read, and when it returns an error, the delivery
+	// is answered with 503 and RetryAfter, counted, and sent again by its provider. It
+	// guards the storage alone: that commits are slow, the disk is nearly full, the
+	// connections are used up. It must not look at the backlog, at workers, or at what the
+	// handlers need: those events can wait in the store and nowhere else, and
+	// a provider that is refused for long stops sending. It must not block; strangers
+	// reach it, too. A panic is logged and refuses nothing. Nil: nothing is refused.
+	Refuse func(ctx context.Context) error
 }
 
 // Handler returns the endpoint of a provider's webhook. It verifies the raw body
@@ -43,8 +51,9 @@ type HandlerOptions struct {
 //   - 415: another type than JSON or what the source says, or an encoded body
 //   - 413, 408, 400: a body that is too large, too slow or broken off
 //   - 401: a signature that is missing, malformed, wrong or out of its time
-//   - 503 with Retry-After: the store did not take it; this is the only answer an
-//     authentic delivery can get beside success
+//   - 503 with Retry-After: the store did not take it, or HandlerOptions.Refuse said
+//     so, before the body was read; this is the only answer an authentic delivery
+//     within the limits can get beside success
 //   - 200: stored
 //
 // Rejections are counted by reason in [Box.Stats] and told to the hook; the
@@ -96,45 +105,93 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d := &Delivery{Method: r.Method, Query: r.URL.Query(), Header: r.Header, Received: time.Now()}
+	start := time.Now()
+	status, stored := h.serve(w, r)
+	h.box.answered(r.Context(), h.provider, status, stored, time.Since(start))
+}
+
+// serve answers a request, and says with which status, and whether it was a delivery
+// that is stored.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) (status int, stored bool) {
+	d := &Delivery{Method: r.Method, URL: target(r), Query: r.URL.Query(), Header: r.Header, Received: time.Now()}
 	if r.Method == http.MethodGet {
 		if hs, ok := h.source.(Handshaker); ok {
-			h.handshake(w, r, d, hs)
-			return
+			return h.handshake(w, r, d, hs), false
 		}
 	}
 	body, err := h.read(w, r, d)
-	if err != nil {
-		h.reject(w, r, err)
-		return
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		return h.refuse(w, r, err), false
 	}
-	events, reason := h.decode(r.Context(), body)
+	if err != nil {
+		return h.reject(w, r, err), false
+	}
+	events, reason := h.box.decode(r.Context(), h.source, body)
 	if _, err := h.box.acceptBody(r.Context(), h.provider, body, events, reason); err != nil {
-		h.box.refused(r.Context(), h.provider, err)
-		w.Header().Set("Retry-After", fmt.Sprint(int64((h.opts.RetryAfter+time.Second-1)/time.Second)))
-		plain(w, http.StatusServiceUnavailable)
-		return
+		return h.refuse(w, r, err), false
 	}
 	if h.replyType != "" {
 		w.Header().Set("Content-Type", h.replyType)
 	}
 	w.WriteHeader(http.StatusOK)
 	w.Write(h.reply) // a provider that does not hear it sends again, and finds duplicates
+	return http.StatusOK, true
 }
 
-func (h *handler) handshake(w http.ResponseWriter, r *http.Request, d *Delivery, hs Handshaker) {
+// refuse tells a provider to send a delivery again.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) int {
+	h.box.refused(r.Context(), h.provider, err)
+	w.Header().Set("Retry-After", fmt.Sprint(int64((h.opts.RetryAfter+time.Second-1)/time.Second)))
+	return plain(w, http.StatusServiceUnavailable)
+}
+
+// A refusal is an error of HandlerOptions.Refuse. What it says is the application's,
+// for the hook.
+type refusal struct{ err error }
+
+func (*refusal) Error() string { return "HandlerOptions.Refuse refused it" }
+
+func (e *refusal) Unwrap() error { return e.err }
+
+// guard asks HandlerOptions.Refuse.
+func (h *handler) guard(ctx context.Context) (err error) {
+	if h.opts.Refuse == nil {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			err = nil // a delivery is worth more than the guard
+			h.box.warn(ctx, "HandlerOptions.Refuse panicked; the delivery is not refused", "provider", h.provider, "stack", stack())
+		}
+	}()
+	if err := h.opts.Refuse(ctx); err != nil {
+		return &refusal{err}
+	}
+	return nil
+}
+
+// target is the path and query of a request as they came, also when a mux has
+// taken a prefix off the path.
+func target(r *http.Request) string {
+	if strings.HasPrefix(r.RequestURI, "/") {
+		return r.RequestURI
+	}
+	return r.URL.RequestURI()
+}
+
+func (h *handler) handshake(w http.ResponseWriter, r *http.Request, d *Delivery, hs Handshaker) int {
 	answer, err := hs.Handshake(d)
 	if err != nil {
-		h.reject(w, r, err)
-		return
+		return h.reject(w, r, err)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff") // it echoes what the caller sent
 	w.Write(answer)
+	return http.StatusOK
 }
 
 // read checks a request, reads its body and verifies it. The error is a
-// *RejectError.
+// *RejectError or a *refusal.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, d *Delivery) (verified []byte, err error) {
 	switch {
 	case r.Method != http.MethodPost:
@@ -142,14 +199,28 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, d *Delivery) (ver
 	case !h.typed(r.Header):
 		return nil, &RejectError{Reason: BadType}
 	}
+	if err := h.guard(r.Context()); err != nil {
+		return nil, err
+	}
 	if d.Body, err = h.readBody(w, r); err != nil {
 		return nil, err
 	}
-	verified, err = h.source.Verify(d)
+	verified, err = h.verify(r.Context(), d)
 	if err != nil && !errors.As(err, new(*RejectError)) {
 		err = &RejectError{Reason: BadSignature} // the source broke its contract; nothing is let in
 	}
 	return verified, err
+}
+
+// verify lets nothing in when the source panics.
+func (h *handler) verify(ctx context.Context, d *Delivery) (verified []byte, err error) {
+	defer func() {
+		if recover() != nil {
+			verified, err = nil, &RejectError{Reason: BadSignature}
+			h.box.warn(ctx, "a source panicked over a delivery, which is rejected", "provider", h.provider, "stack", stack())
+		}
+	}()
+	return h.source.Verify(d)
 }
 
 // typed reports whether the headers announce a body that the source can read.
@@ -188,18 +259,18 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 
 // decode decodes a verified body. A decoder that panics has not understood it,
 // like one that returns an error.
-func (h *handler) decode(ctx context.Context, body []byte) (events []Event, err error) {
+func (b *Box) decode(ctx context.Context, s Source, body []byte) (events []Event, err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		if recover() != nil {
 			events, err = nil, errors.New("the decoder panicked")
-			h.box.warn(ctx, "a decoder panicked; the body is kept in quarantine", "provider", h.provider, "stack", string(debug.Stack()))
+			b.warn(ctx, "a decoder panicked; the body is kept in quarantine", "provider", s.Provider(), "stack", stack())
 		}
 	}()
-	return h.source.Decode(body)
+	return s.Decode(body)
 }
 
 // reject answers a delivery that is not accepted, and counts it.
-func (h *handler) reject(w http.ResponseWriter, r *http.Request, err error) {
+func (h *handler) reject(w http.ResponseWriter, r *http.Request, err error) int {
 	reason := BadBody
 	if e := (*RejectError)(nil); errors.As(err, &e) {
 		reason = e.Reason
@@ -212,7 +283,7 @@ func (h *handler) reject(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		w.Header().Set("Allow", allow)
 	}
-	plain(w, reason.status())
+	return plain(w, reason.status())
 }
 
 // status is the answer to a delivery that was rejected for a reason.
@@ -235,6 +306,7 @@ func (r Reason) status() int {
 }
 
 // plain answers with the status alone.
-func plain(w http.ResponseWriter, status int) {
+func plain(w http.ResponseWriter, status int) int {
 	http.Error(w, http.StatusText(status), status)
+	return status
 }

@@ -84,7 +84,7 @@ func (withoutHandshake) Verify(d *inbox.Delivery) ([]byte, error) { return provi
 
 func newBox(t testing.TB, s inbox.Store, opts *inbox.Options) *inbox.Box {
 	t.Helper()
-	b, err := inbox.New(s, opts)
+	b, err := inbox.New(s, overheard(opts))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -166,13 +167,10 @@ func (m *Memory) settle(now int64, p Params, s *Settlement) error {
 	case s.Kind == KindBegin && r != nil && r == k.queue[0]:
 		m.begin(k)
 	case s.Kind.state() != 0 && mine:
-		expires := now + p.Retention.Microseconds()
-		if s.Kind != KindDone {
-			expires = now + p.Keep.Microseconds()
-		}
-		m.end(k, r, s, now, expires)
+		m.end(k, r, s, p, now)
 	case s.Kind == KindRetry && mine:
-		r.LastError, r.Next = s.Error, time.UnixMicro(now+s.Delay.Microseconds())
+		r.LastError, r.Failures = s.Error, slices.Clone(s.Failures)
+		r.Next = time.UnixMicro(now + s.Delay.Microseconds())
 		m.release(k, now+s.Delay.Microseconds(), now+p.Retention.Microseconds())
 	case s.Kind == KindRelease:
 		m.release(k, now, now+p.Retention.Microseconds())
@@ -195,6 +193,8 @@ func (k Kind) state() State {
 		return StateDead
 	case KindQuarantine:
 		return StateQuarantined
+	case KindUnknown:
+		return StateUnknown
 	}
 	return 0
 }
@@ -208,22 +208,32 @@ func (m *Memory) List(ctx context.Context, q Query) ([]Record, error) {
 	defer m.mu.Unlock()
 	now := m.now()
 	var found []Record
-	if q.ID != "" {
-		if e := m.events[q.ID]; e != nil {
-			for _, r := range e.records {
-				if r.Seq > q.After && len(found) < q.N {
-					found = append(found, r.copy(now))
-				}
-			}
-		}
-		return found, nil
-	}
 	for at := m.records.Front(); at != nil && len(found) < q.N; at = at.Next() {
-		if r := at.Value.(*stored); r.State == q.State && r.Seq > q.After {
+		if r := at.Value.(*stored); r.Seq > q.After && r.selected(&q, now) {
 			found = append(found, r.copy(now))
 		}
 	}
 	return found, nil
+}
+
+// selected is the rule of [Query].
+func (r *stored) selected(q *Query, now int64) bool {
+	switch {
+	case q.ID != "":
+		return r.ID == q.ID
+	case q.MessageID != "":
+		return r.MessageID == q.MessageID
+	case q.ExternalID != "":
+		return r.ExternalID == q.ExternalID
+	case q.State != 0:
+		return r.State == q.State
+	}
+	return r.Form&FormOutside != 0 && r.ended(now, r.Erases)
+}
+
+// ended says whether a time that counts from the end of a record has come.
+func (r *stored) ended(now int64, t time.Time) bool {
+	return r.State != StatePending && !t.IsZero() && t.UnixMicro() <= now
 }
 
 // Totals implements [Store].
@@ -236,9 +246,10 @@ func (m *Memory) Totals(ctx context.Context) (Totals, error) {
 	t := Totals{
 		Pending: m.counts[StatePending], Done: m.counts[StateDone], Dead: m.counts[StateDead],
 		Quarantined: m.counts[StateQuarantined], Conflicts: m.counts[StateConflict],
+		Unknown: m.counts[StateUnknown],
 	}
 	if first := m.pending.Front(); first != nil {
-		t.Oldest = micros(m.now() - first.Value.(*stored).Received.UnixMicro())
+		t.Oldest = micros(m.now() - first.Value.(*stored).since)
 	}
 	return t, nil
 }
@@ -255,12 +266,22 @@ func (m *Memory) Sweep(ctx context.Context, n int) (removed int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	for range min(n, m.idle.Len()) {
-		k := m.idle.Front().Value.(*keyRow)
-		if k.expires > now {
+	for range min(n, m.idle.Len()) { // round and round: they do not expire in this order
+		front := m.idle.Front()
+		if k := front.Value.(*keyRow); k.expires <= now {
+			m.drop(k)
+		} else {
+			m.idle.MoveToBack(front)
+		}
+	}
+	looked := 0
+	for k := range m.claimed { // its owner died after it had ended the last record
+		if looked++; looked > n {
 			break
 		}
-		m.drop(k)
+		if len(k.queue) == 0 && k.until <= now && k.expires <= now {
+			m.drop(k)
+		}
 	}
 	for range min(n, m.records.Len()) {
 		if m.sweep == nil {
@@ -268,9 +289,13 @@ func (m *Memory) Sweep(ctx context.Context, n int) (removed int, err error) {
 		}
 		r := m.sweep.Value.(*stored)
 		m.sweep = m.sweep.Next()
-		if r.State != StatePending && r.Expires.UnixMicro() <= now {
+		switch {
+		case r.Form&FormOutside != 0:
+		case r.ended(now, r.Expires):
 			m.remove(r)
 			removed++
+		case r.ended(now, r.Erases) && r.Deleted.IsZero():
+			r.redact(now)
 		}
 	}
 	return removed, nil

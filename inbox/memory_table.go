@@ -19,9 +19,9 @@ type table struct {
 	claimed map[*keyRow]struct{} // lapsed ones included
 	records list.List            // of *stored, all of them, by Seq
 	pending list.List            // of *stored, those that are pending, by Seq
-	idle    list.List            // of *keyRow, those that are neither claimed nor due, by expires
+	idle    list.List            // of *keyRow, those that are neither claimed nor due
 	sweep   *list.Element        // where the next Sweep goes on
-	counts  [StateConflict + 1]int
+	counts  [StateUnknown + 1]int
 }
 
 // An entry is what is known of an event ID.
@@ -34,8 +34,10 @@ type entry struct {
 type stored struct {
 	Record
 	digest     [32]byte
-	begunBy    uint64 // the token under which it was last begun
-	endedBy    uint64 // the token under which it ended
+	begunBy    uint64   // the token under which it was last begun
+	endedBy    uint64   // the token under which it ended
+	since      int64    // when it was stored or replayed
+	changedBy  [16]byte // the nonce of the last change
 	at, waited *list.Element
 }
 
@@ -103,19 +105,24 @@ func (e *entry) keeps(digest [32]byte) bool {
 // add stores a record.
 func (t *table) add(e *entry, a *Arrival, stream string, s State, now, expires int64) {
 	t.seq++
-	r := &stored{digest: a.Digest, Record: Record{
-		Event: a.Event, Seq: t.seq, Stream: stream, State: s, LastError: a.Reason, Received: time.UnixMicro(now),
+	r := &stored{digest: a.Digest, since: now, Record: Record{
+		Event: a.Event, Seq: t.seq, Stream: stream, State: s, Form: a.Form, LastError: a.Reason, Received: time.UnixMicro(now),
 	}}
 	r.Payload, r.Context = bytes.Clone(a.Payload), bytes.Clone(a.Context)
 	e.records = append(e.records, r)
 	r.at = t.records.PushBack(r)
 	t.counts[s]++
 	if s != StatePending {
-		r.Settled, r.Expires = time.UnixMicro(now), time.UnixMicro(expires)
+		r.Settled, r.Expires, r.Erases = time.UnixMicro(now), time.UnixMicro(expires), time.UnixMicro(expires)
 		return
 	}
+	t.wait(r, now)
+}
+
+// wait puts a pending record behind all others of its key.
+func (t *table) wait(r *stored, now int64) {
 	r.waited = t.pending.PushBack(r)
-	k := t.key(keyName{stream, a.Key})
+	k := t.key(keyName{r.Stream, r.Key})
 	k.queue = append(k.queue, r)
 	if len(k.queue) == 1 {
 		k.next = now
@@ -168,18 +175,37 @@ func (t *table) begin(k *keyRow) {
 }
 
 // end takes the first record of a key out of its queue.
-func (t *table) end(k *keyRow, r *stored, s *Settlement, now, expires int64) {
+func (t *table) end(k *keyRow, r *stored, s *Settlement, p Params, now int64) {
 	k.queue[0] = nil
 	k.queue = k.queue[1:]
 	t.pending.Remove(r.waited)
-	t.counts[r.State]--
-	r.State, r.endedBy, r.Next, r.waited = s.Kind.state(), s.Token, time.Time{}, nil
-	t.counts[r.State]++
+	r.endedBy, r.Next, r.waited = s.Token, time.Time{}, nil
 	if s.Kind != KindDone {
-		r.LastError = s.Error
+		r.LastError, r.Failures = s.Error, slices.Clone(s.Failures)
 	}
-	r.Settled, r.Expires = time.UnixMicro(now), time.UnixMicro(expires)
+	t.conclude(r, s.Kind.state(), p, now)
+	k.expires = now + p.Retention.Microseconds()
 	t.schedule(k)
+}
+
+// conclude leaves a record in a state in which it has ended.
+func (t *table) conclude(r *stored, s State, p Params, now int64) {
+	t.counts[r.State]--
+	t.counts[s]++
+	r.State, r.Settled = s, time.UnixMicro(now)
+	switch s {
+	case StateDone:
+		r.Expires = time.UnixMicro(now + p.Retention.Microseconds())
+		r.Erases = r.Expires
+		if p.Bodies > 0 {
+			r.Erases = time.UnixMicro(now + p.Bodies.Microseconds())
+		}
+	case StateUnknown:
+		r.Expires, r.Erases = time.Time{}, time.Time{}
+	default:
+		r.Expires = time.UnixMicro(now + p.Keep.Microseconds())
+		r.Erases = r.Expires
+	}
 }
 
 // release makes a key claimable at a time.
@@ -203,7 +229,7 @@ func (t *table) find(s *Settlement) *stored {
 
 // remove forgets a record, and the event with its last one.
 func (t *table) remove(r *stored) {
-	t.records.Remove(r.at)
+	t.unlink(r)
 	t.counts[r.State]--
 	e := t.events[r.ID]
 	e.records = slices.DeleteFunc(e.records, func(other *stored) bool { return other == r })
@@ -212,9 +238,20 @@ func (t *table) remove(r *stored) {
 	}
 }
 
-// drop forgets an idle key.
+// unlink takes a record out of the order of all records.
+func (t *table) unlink(r *stored) {
+	if t.sweep == r.at {
+		t.sweep = r.at.Next()
+	}
+	t.records.Remove(r.at)
+}
+
+// drop forgets a key that has nothing pending.
 func (t *table) drop(k *keyRow) {
-	t.idle.Remove(k.idle)
+	if k.idle != nil {
+		t.idle.Remove(k.idle)
+	}
+	delete(t.claimed, k)
 	delete(t.keys, k.keyName)
 }
 
@@ -236,7 +273,8 @@ func (k *keyRow) claim(now int64, a *Ask) Claim {
 func (r *stored) copy(now int64) Record {
 	c := r.Record
 	c.Payload, c.Context = bytes.Clone(r.Payload), bytes.Clone(r.Context)
-	c.Age = micros(now - r.Received.UnixMicro())
+	c.Failures, c.Actions = slices.Clone(r.Failures), slices.Clone(r.Actions)
+	c.Age = micros(now - r.since)
 	return c
 }
 

@@ -23,6 +23,7 @@ const (
 	retried
 	dead
 	quarantined
+	unknown
 )
 
 // Done says that the event is worked to its end.
@@ -56,11 +57,17 @@ func Dead(err error) Outcome { return Outcome{kind: dead, err: err} }
 // with the next.
 func Quarantine(err error) Outcome { return Outcome{kind: quarantined, err: err} }
 
+// Unknown says that the handler cannot tell whether the effect happened, and that
+// trying again could make it happen twice: a payment whose answer was lost. The
+// event is kept until a person has looked and replays it or resolves it
+// ([Operator]), however long that takes, and its key goes on with the next.
+func Unknown(err error) Outcome { return Outcome{kind: unknown, err: err} }
+
 // Err returns the error that the outcome was made with.
 func (o Outcome) Err() error { return o.err }
 
-// String returns the outcome's name, one of "done", "failed", "retry", "dead" and
-// "quarantine".
+// String returns the outcome's name, one of "done", "failed", "retry", "dead",
+// "quarantine" and "unknown".
 func (o Outcome) String() string {
 	switch o.kind {
 	case done:
@@ -71,6 +78,8 @@ func (o Outcome) String() string {
 		return "dead"
 	case quarantined:
 		return "quarantine"
+	case unknown:
+		return "unknown"
 	}
 	return "failed"
 }

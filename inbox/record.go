@@ -22,19 +22,65 @@ type Record struct {
 	// quarantine. It is at most [MaxError] bytes long, and personal data if the
 	// handler's errors are.
 	LastError string
+	// Failures are the attempts that failed, the oldest first: the first of all and
+	// the last ones, at most [MaxFailures]. An attempt that was interrupted left
+	// none; the numbers show where one is missing.
+	Failures []Failure
+	// Actions is what persons did about the record, the oldest first, at most the
+	// last [MaxActions].
+	Actions []Action
+	// Form says how the store keeps Payload and Context. In what a box returns they are
+	// opened, and Form is zero; otherwise they are empty, and it says why: the body
+	// was redacted, or is sealed or outside and could not be had.
+	Form Form
 	// Received is when the record was stored, by the store's clock, and Age the
-	// time since then.
+	// time since then, or since it was replayed.
 	Received time.Time
 	Age      time.Duration
 	// Next is when a pending record that failed is due again.
 	Next time.Time
-	// Settled is when the record ended, Expires when it may be removed. Both are
-	// zero while it is pending.
-	Settled, Expires time.Time
-	// Deleted is when payload and context were erased. It is zero: nothing erases
-	// those of a single event yet.
+	// Settled is when the record ended, Expires when it may be removed, Erases when
+	// its body may be redacted, which is not later. All are zero while it is pending;
+	// the last two also in StateUnknown.
+	Settled, Expires, Erases time.Time
+	// Deleted is when payload and context were redacted; zero if they were not.
 	Deleted time.Time
 }
+
+// A Failure is an attempt that failed.
+type Failure struct {
+	Attempt int
+	At      time.Time // by the worker's clock, for a person to read
+	Error   string    // at most MaxError bytes
+}
+
+// An Action is what a person did about a record.
+type Action struct {
+	Kind          ChangeKind
+	At            time.Time
+	Actor, Reason string
+}
+
+const (
+	// MaxFailures is how many failures a record keeps: the first and the last seven.
+	MaxFailures = 8
+	// MaxActions is how many actions a record keeps: the last.
+	MaxActions = 16
+)
+
+// Form says what a store keeps as the body of a record: payload and context as
+// they are, or any of the following.
+type Form uint8
+
+// The forms, which are bits.
+const (
+	// FormSealed: payload and context are encrypted ([Options].Keys).
+	FormSealed Form = 1 << iota
+	// FormOutside: the payload is a reference into [Options].Payloads.
+	FormOutside
+	// FormRedacted: there is no body any more.
+	FormRedacted
+)
 
 // MaxError is the length in bytes to which a stored error is cut.
 const MaxError = 1024
@@ -55,6 +101,9 @@ const (
 	StateQuarantined
 	// StateConflict: its ID was known with another payload.
 	StateConflict
+	// StateUnknown: the handler could not tell whether the effect happened, and
+	// answered [Unknown]. It is kept until a person replays or resolves it.
+	StateUnknown
 )
 
 // String returns the state's name in lower case.
@@ -70,6 +119,8 @@ func (s State) String() string {
 		return "quarantined"
 	case StateConflict:
 		return "conflict"
+	case StateUnknown:
+		return "unknown"
 	}
 	return "none"
 }

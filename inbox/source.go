@@ -22,8 +22,8 @@ type Source interface {
 
 	// Verify checks that the provider sent the delivery, as of d.Received, over
 	// the raw bytes and before anything else looks at them. It returns the body to
-	// decode, which is d.Body unless the provider encrypts it. The error is a
-	// *RejectError.
+	// decode, which is d.Body unless the provider encrypts it or signs something
+	// beside it that Decode has to know. The error is a *RejectError.
 	Verify(d *Delivery) (body []byte, err error)
 
 	// Decode takes a verified body apart into events, in the order of the body. It
@@ -55,7 +55,10 @@ type Replier interface {
 
 // A Delivery is one HTTP request as it arrived.
 type Delivery struct {
-	Method   string
+	Method string
+	// URL is the target of the request, path and query as they came. It has no
+	// scheme and host: behind a proxy they are not those the provider wrote.
+	URL      string
 	Query    url.Values
 	Header   http.Header
 	Body     []byte // raw
@@ -94,6 +97,9 @@ type Event struct {
 	// Payload is the event's own element, byte for byte as it was received. The
 	// same ID with another payload is a conflict.
 	Payload []byte
+	// Trace is the trace context in which the event arrived, as Options.Trace gave
+	// it; at most 1,024 bytes. Sources leave it empty.
+	Trace string
 	// Context is what the body says around the element and a handler needs to
 	// understand it, as JSON: the entry, the field, the metadata, the contact.
 	Context []byte

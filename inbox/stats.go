@@ -22,13 +22,24 @@ type Hooks struct {
 	// Rejected is called for every delivery that was not accepted.
 	Rejected func(ctx context.Context, provider string, r Reason)
 
-	// Refused is called for every delivery that was answered with 503, since the
-	// store did not take it; the provider sends it again.
+	// Refused is called for every delivery that was answered with 503, since the store
+	// did not take it or HandlerOptions.Refuse said so; the provider sends it again.
 	Refused func(ctx context.Context, provider string, err error)
 
+	// Answered is called for every request to a [Handler] when it has been answered,
+	// with the status and the time since its headers were read. That of a delivery
+	// that was stored, 200, is the latency of acknowledgement.
+	Answered func(ctx context.Context, provider string, status int, took time.Duration)
+
 	// Worked is called when a handler has returned and its outcome is settled, with
-	// the time the handler took, and the error if the settlement was not applied.
+	// the time the handler took, and the error if the settlement was not applied. If it
+	// was, the record has the state in which it is now, which is StateDead also when
+	// the last attempt has failed, and the failures up to this one.
 	Worked func(ctx context.Context, r Record, o Outcome, took time.Duration, err error)
+
+	// Acted is called for what an [Operator] was asked to do: with who did it and nil,
+	// or the error. It is [ErrUnauthorized], and there is no actor, if it was refused.
+	Acted func(ctx context.Context, i Intent, actor string, err error)
 
 	// LeaseLost is called when a running handler is cancelled because the lease of
 	// its key was lost.
@@ -40,22 +51,31 @@ type Stats struct {
 	// Arrivals by answer.
 	Accepted, Duplicates, Conflicts, Quarantined uint64
 	// Rejected are deliveries that were not accepted, by reason. Refused are those
-	// that the store did not take.
-	Rejected map[Reason]uint64
-	Refused  uint64
+	// that the store or HandlerOptions.Refuse did not take. Acknowledged are those that
+	// were stored and answered with success, LongestAnswer the longest time this took.
+	Rejected      map[Reason]uint64
+	Refused       uint64
+	Acknowledged  uint64
+	LongestAnswer time.Duration
 	// Handler runs by outcome, as far as they were settled. A failed run that was
 	// the last attempt counts as Dead, whatever its outcome.
-	Done, Retried, Dead, GivenToQuarantine uint64
+	Done, Retried, Dead, GivenToQuarantine, Unknown uint64
 	// Panics are handler runs that panicked; they are counted by outcome, too.
 	Panics uint64
+	// DeadLettersFailed counts the events that were not given up, since
+	// WorkOptions.DeadLetter failed, Unopened the bodies that could not be had. Both
+	// are tried again.
+	DeadLettersFailed, Unopened uint64
+	// Actions counts what operators did, Unauthorized what they were refused.
+	Actions, Unauthorized uint64
 	// Stale counts settlements that came too late, LeasesLost handlers that were
 	// cancelled, Errors steps that the store gave no answer to.
 	Stale, LeasesLost, Errors uint64
 	// Running is the number of keys that are being worked by this box.
 	Running int
 	// LongestWait is the longest time between the acceptance of an event and its
-	// first attempt.
-	LongestWait time.Duration
+	// first attempt, LongestRun the longest time that a handler took.
+	LongestWait, LongestRun time.Duration
 }
 
 // Stats returns a snapshot.
@@ -68,10 +88,14 @@ func (b *Box) Stats() Stats {
 		Accepted: n.answers[Accepted].Load(), Duplicates: n.answers[Duplicate].Load(),
 		Conflicts: n.answers[Conflict].Load(), Quarantined: n.answers[Quarantined].Load(),
 		Rejected: rejected, Refused: n.refused.Load(),
+		Acknowledged: n.acknowledged.Load(), LongestAnswer: n.longestAnswer.load(),
 		Done: n.settled[KindDone].Load(), Retried: n.settled[KindRetry].Load(),
 		Dead: n.settled[KindDead].Load(), GivenToQuarantine: n.settled[KindQuarantine].Load(),
+		Unknown:           n.settled[KindUnknown].Load(),
+		DeadLettersFailed: n.deadLetters.Load(), Unopened: n.unopened.Load(),
+		Actions: n.actions.Load(), Unauthorized: n.unauthorized.Load(),
 		Panics: n.panics.Load(), Stale: n.stale.Load(), LeasesLost: n.leasesLost.Load(), Errors: n.errors.Load(),
-		Running: int(n.running.Load()), LongestWait: time.Duration(n.wait.Load()),
+		Running: int(n.running.Load()), LongestWait: n.longestWait.load(), LongestRun: n.longestRun.load(),
 	}
 }
 
@@ -79,30 +103,51 @@ func (b *Box) Stats() Stats {
 const maxReasons = 64
 
 type counts struct {
-	answers           [Quarantined + 1]atomic.Uint64
-	settled           [KindExtend + 1]atomic.Uint64
-	refused, panics   atomic.Uint64
-	stale, leasesLost atomic.Uint64
-	errors            atomic.Uint64
-	running, wait     atomic.Int64
+	answers                 [Quarantined + 1]atomic.Uint64
+	settled                 [KindUnknown + 1]atomic.Uint64
+	refused, panics         atomic.Uint64
+	stale, leasesLost       atomic.Uint64
+	errors                  atomic.Uint64
+	acknowledged            atomic.Uint64
+	deadLetters, unopened   atomic.Uint64
+	actions, unauthorized   atomic.Uint64
+	running                 atomic.Int64
+	longestWait, longestRun longest
+	longestAnswer           longest
 
 	mu       sync.Mutex
 	rejected map[Reason]uint64 // reasons are a bounded set
 }
 
+// longest is the greatest of the durations that were noted.
+type longest struct{ n atomic.Int64 }
+
+func (l *longest) load() time.Duration { return time.Duration(l.n.Load()) }
+
+func (l *longest) note(d time.Duration) {
+	for old := l.n.Load(); int64(d) > old; old = l.n.Load() {
+		if l.n.CompareAndSwap(old, int64(d)) {
+			return
+		}
+	}
+}
+
 // orphan counts what was stored for a caller that gave up.
-func (b *Box) orphan(arrivals []Arrival, answers []Answer, err error) {
+func (b *Box) orphan(in batch, answers []Answer, err error) {
 	if err == nil {
-		b.accepted(arrivals, answers)
+		b.accepted(in, answers)
 	}
 }
 
 // accepted counts the answers to arrivals, and wakes the workers.
-func (b *Box) accepted(arrivals []Arrival, answers []Answer) {
+func (b *Box) accepted(in batch, answers []Answer) {
 	fresh := false
 	for i, a := range answers {
 		b.counts.answers[a].Add(1)
-		e := &arrivals[i].Event
+		e := &in.arrivals[i].Event
+		if in.events != nil {
+			e = &in.events[i]
+		}
 		switch a {
 		case Accepted:
 			fresh = true
@@ -134,6 +179,17 @@ func (b *Box) rejected(ctx context.Context, provider string, r Reason) {
 	}
 }
 
+// answered counts the answer to a request.
+func (b *Box) answered(ctx context.Context, provider string, status int, stored bool, took time.Duration) {
+	if stored {
+		b.counts.acknowledged.Add(1)
+		b.counts.longestAnswer.note(took)
+	}
+	if h := b.opts.Hooks; h != nil && h.Answered != nil {
+		h.Answered(ctx, provider, status, took)
+	}
+}
+
 func (b *Box) refused(ctx context.Context, provider string, err error) {
 	b.counts.refused.Add(1)
 	b.warn(ctx, "a delivery could not be stored and is refused; the provider sends it again", "provider", provider, "error", err)
@@ -144,6 +200,13 @@ func (b *Box) refused(ctx context.Context, provider string, err error) {
 
 // worked counts a handler run and the fate of its settlement.
 func (b *Box) worked(ctx context.Context, r Record, o Outcome, s Settlement, took time.Duration, err error) {
+	b.counts.longestRun.note(took)
+	if state := s.Kind.state(); err == nil && state != 0 {
+		r.State = state
+	}
+	if err == nil && s.Failures != nil {
+		r.LastError, r.Failures = s.Error, s.Failures
+	}
 	switch {
 	case err == nil:
 		b.counts.settled[s.Kind].Add(1)
@@ -156,9 +219,14 @@ func (b *Box) worked(ctx context.Context, r Record, o Outcome, s Settlement, too
 		b.warn(ctx, "a handler ran, but its outcome is not known to be recorded; the event may be worked more than once",
 			"provider", r.Provider, "type", r.Type, "id", short(r.ID), "outcome", o.String(), "error", err)
 	}
-	if err == nil && (s.Kind == KindDead || s.Kind == KindQuarantine) {
+	switch {
+	case err != nil:
+	case s.Kind == KindDead || s.Kind == KindQuarantine:
 		b.warn(ctx, "an event was given up on; its record has the reason",
 			"provider", r.Provider, "type", r.Type, "id", short(r.ID), "outcome", o.String(), "attempts", r.Attempts)
+	case s.Kind == KindUnknown:
+		b.warn(ctx, "a handler could not tell whether the effect of an event happened; a person has to look",
+			"provider", r.Provider, "type", r.Type, "id", short(r.ID), "attempts", r.Attempts)
 	}
 	if h := b.opts.Hooks; h != nil && h.Worked != nil {
 		h.Worked(ctx, r, o, took, err)
@@ -175,12 +243,7 @@ func (b *Box) leaseLost(c Claim, cause error) {
 
 // waited notes how long an event waited for its first attempt.
 func (b *Box) waited(r Record) {
-	if r.Attempts != 1 {
-		return
-	}
-	for old := b.counts.wait.Load(); int64(r.Age) > old; old = b.counts.wait.Load() {
-		if b.counts.wait.CompareAndSwap(old, int64(r.Age)) {
-			return
-		}
+	if r.Attempts == 1 {
+		b.counts.longestWait.note(r.Age)
 	}
 }

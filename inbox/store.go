@@ -49,7 +49,8 @@ type Store interface {
 	// A record that has been settled, and one that was never worked, may be
 	// forgotten when its retention has passed, and not before: p.Retention after
 	// it was done, p.Keep after any other end. Until it is removed it is a record
-	// like any other. A pending record is never forgotten.
+	// like any other. A pending record is never forgotten, and neither is one in
+	// StateUnknown.
 	Accept(ctx context.Context, p Params, arrivals []Arrival) ([]Answer, error)
 
 	// Claim takes keys of a stream for one worker, at most a.Keys, in the order in
@@ -81,8 +82,8 @@ type Store interface {
 	//
 	//   - KindBegin counts an attempt of a record, which must be the first pending
 	//     one of its key. Repeated, it counts nothing.
-	//   - KindDone, KindDead and KindQuarantine end a record that was begun under the
-	//     token; the retention begins. The key stays claimed.
+	//   - KindDone, KindDead, KindQuarantine and KindUnknown end a record that was begun
+	//     under the token; the retention begins. The key stays claimed.
 	//   - KindRetry keeps the error of a record that was begun under the token and
 	//     releases the key, which is due again after Settlement.Delay.
 	//   - KindRelease releases the key, which is due at once.
@@ -91,10 +92,36 @@ type Store interface {
 	// A key may be forgotten when it has had no pending record for p.Retention.
 	//
 	// An end that was applied before with the same token succeeds again and changes
-	// nothing, for as long as the record is there; so do a retry and a release,
+	// nothing, until the record is replayed or removed; so do a retry and a release,
 	// until the key is claimed again. Anything else is [ErrStale], and nothing
 	// changes.
 	Settle(ctx context.Context, p Params, s []Settlement) ([]error, error)
+
+	// Change applies what a person decided about records, whatever their keys are
+	// doing. It returns one error per change, in order, or a nil slice when all were
+	// applied; the second error means that nothing is known of any of them.
+	//
+	// A change is about the records of an event, or about the one of them with the
+	// number c.Seq if that is not zero. Each of them to which the kind applies is
+	// changed, and each but a forgotten one keeps the change as an [Action] with the
+	// store's time behind its earlier ones, of which the last [MaxActions] stay.
+	//
+	//   - ChangeReplay: a record with a stream that has ended, and whose body was not
+	//     redacted, is pending again: with a new Seq, behind all others of its key,
+	//     due at once, no attempt counted. Its failures and last error stay.
+	//   - ChangeResolve: a record in StateDead, StateQuarantined, StateConflict or
+	//     StateUnknown is done: p.Retention begins.
+	//   - ChangeRedact: a record that has ended loses payload, context, last error,
+	//     failures and trace. Its Form is FormRedacted alone, Deleted the store's time.
+	//   - ChangeForget: every record of the event is removed, a pending one, too, and
+	//     its ID is new again. c.Seq is zero. What its worker settles afterwards is
+	//     ErrStale.
+	//
+	// A record that was last changed with the same nonce was changed by this very call:
+	// it counts as changed, and nothing happens to it. Where no record was changed,
+	// the error is [ErrNotFound] if there is none that c.ID and c.Seq name, and
+	// otherwise [ErrState]; ChangeForget succeeds in either case.
+	Change(ctx context.Context, p Params, c []Change) ([]error, error)
 
 	// List returns at most q.N records that the query selects, by ascending Seq,
 	// beginning behind q.After. Fewer than q.N means that there are no more.
@@ -108,7 +135,10 @@ type Store interface {
 // A Sweeper is a [Store] that removes what its retention has left behind when it
 // is told to. Sweep looks at up to n records, removes those whose retention has
 // passed, and returns how many it removed; it goes on where the last call
-// stopped. Pending records stay.
+// stopped. Pending records stay, and so does one whose body is kept outside
+// (FormOutside) until it is redacted. A record that stays and whose Erases has
+// passed is redacted as by ChangeRedact, without an Action, unless its body is kept
+// outside.
 type Sweeper interface {
 	Sweep(ctx context.Context, n int) (removed int, err error)
 }
@@ -117,6 +147,9 @@ type Sweeper interface {
 type Params struct {
 	Retention time.Duration // of records that are done
 	Keep      time.Duration // of records that were given up, quarantined, or in conflict
+	// Bodies is how long a record that is done keeps its body, at most Retention.
+	// Zero: as long as it is kept itself.
+	Bodies time.Duration
 }
 
 // An Arrival is an event on its way into a store.
@@ -126,6 +159,9 @@ type Arrival struct {
 	Streams []string // at least one, none twice; empty if Raw
 	Raw     bool     // a body that could not be decoded: kept and not worked
 	Reason  string   // why, if Raw
+	// Form says what Payload and Context are. A store keeps it with the record, and
+	// looks at FormOutside and FormRedacted alone.
+	Form Form
 }
 
 // An Ask is a request for work. The nonce is random and 128 bits long; the same
@@ -160,7 +196,8 @@ type Settlement struct {
 	Stream, Key string
 	Token       uint64
 	ID          string        // of the event; empty for KindExtend and KindRelease
-	Error       string        // KindRetry, KindDead, KindQuarantine: what went wrong
+	Error       string        // of KindRetry, KindDead, KindQuarantine, KindUnknown: what went wrong
+	Failures    []Failure     // of the same kinds: in place of those the record has
 	Delay       time.Duration // KindRetry; zero: due at once
 	Lease       time.Duration // KindExtend
 }
@@ -177,6 +214,7 @@ const (
 	KindQuarantine
 	KindRelease
 	KindExtend
+	KindUnknown
 )
 
 // String returns the kind's name in lower case.
@@ -196,31 +234,83 @@ func (k Kind) String() string {
 		return "release"
 	case KindExtend:
 		return "extend"
+	case KindUnknown:
+		return "unknown"
 	}
 	return "none"
 }
 
-// A Query selects records: those of one event if ID is set, otherwise those in a
-// state.
+// A Change is what a person decided about the records of an event. The nonce is
+// random; the same nonce means the same call, sent again.
+type Change struct {
+	Kind   ChangeKind
+	Nonce  [16]byte
+	ID     string
+	Seq    uint64 // zero: all records of the event
+	Actor  string // who, 1 to 256 bytes
+	Reason string // why, at most MaxError bytes
+}
+
+// ChangeKind is the kind of a [Change].
+type ChangeKind uint8
+
+// The kinds of change.
+const (
+	ChangeReplay ChangeKind = iota + 1
+	ChangeResolve
+	ChangeRedact
+	ChangeForget
+)
+
+// String returns the kind's name in lower case.
+func (k ChangeKind) String() string {
+	switch k {
+	case ChangeReplay:
+		return "replay"
+	case ChangeResolve:
+		return "resolve"
+	case ChangeRedact:
+		return "redact"
+	case ChangeForget:
+		return "forget"
+	}
+	return "none"
+}
+
+// A Query selects records by the first of its fields that is set: those of an
+// event, those with a message ID, those with an external ID, those in a state, and
+// last, those whose bodies are kept outside (FormOutside) and whose Erases has
+// passed by the store's clock.
 type Query struct {
-	ID    string
-	State State
-	After uint64 // Seq; zero begins at the first
-	N     int
+	ID         string
+	MessageID  string
+	ExternalID string
+	State      State
+	Outside    bool
+	After      uint64 // Seq; zero begins at the first
+	N          int
 }
 
 // Totals are the records of a store by state.
 type Totals struct {
-	Pending, Done, Dead, Quarantined, Conflicts int
+	Pending, Done, Dead, Quarantined, Conflicts, Unknown int
 	// Oldest is the time since the first pending record was stored; zero if there
-	// is none.
+	// is none. A record that was replayed counts from then.
 	Oldest time.Duration
 }
 
-// ErrStale says that the key is no longer the caller's: its lease lapsed and
-// another worker took over, or it was released, or the record has ended
-// otherwise. Nothing was changed.
-var ErrStale = errors.New("inbox: stale claim")
+// Errors of a store that a caller branches on.
+var (
+	// ErrStale says that the key is no longer the caller's: its lease lapsed and
+	// another worker took over, or it was released, or the record has ended
+	// otherwise. Nothing was changed.
+	ErrStale = errors.New("inbox: stale claim")
+	// ErrNotFound says that there is no such record.
+	ErrNotFound = errors.New("inbox: no such record")
+	// ErrState says that the record is in a state in which it cannot be changed like
+	// that. Nothing was changed.
+	ErrState = errors.New("inbox: the record's state does not allow it")
+)
 
 const (
 	// MaxConflicts is how many arrivals with other content are kept for one ID.

@@ -21,10 +21,22 @@ type WorkOptions struct {
 
 	// MaxAttempts is how often an event is tried before it is dead; attempts that
 	// were interrupted, by a crash or the end of Work, count as well. Make the attempts
-	// last longer than the longest outage of what the handler needs: a dead event has
-	// no way back yet. Zero means 30, which with the default backoff takes about two
-	// and a half hours.
+	// last longer than the longest outage of what the handler needs: a dead event
+	// waits for a person to replay it. Zero means 30, which with the default backoff
+	// takes about two and a half hours.
 	MaxAttempts int
+
+	// DeadLetter is called with an event that is given up on, before it is recorded
+	// as dead: the last attempt has failed, was interrupted, or its handler returned
+	// [Dead]. The record has the failures of all attempts, this one included, as far
+	// as MaxFailures goes. When it returns nil, the event is dead. When it
+	// fails, panics or has not returned after Lease, the event is not: it is tried
+	// again after the backoff, the handler only if it has attempts left, and until
+	// then the key waits. So an event is never dead without it, and it can be called
+	// more than once for an event, also while an earlier call has not returned: make
+	// it safe to repeat. Its context carries the fencing token and ends after Lease,
+	// or when the lease is lost. Nil: the record in [StateDead] is all there is.
+	DeadLetter func(ctx context.Context, r Record) error
 
 	// Backoff is the time between attempts. Zero means exponential from 1 second,
 	// at most 10 minutes, with equal jitter.

@@ -18,7 +18,7 @@ func TestWorkOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := errors.New("it failed")
 		b := newBox(t, inbox.NewMemory(), nil)
-		for _, id := range []string{"done", "failed once", "retry", "dead", "quarantine", "panic", "nothing", "exit", "always fails"} {
+		for _, id := range []string{"done", "failed once", "retry", "dead", "quarantine", "unknown", "panic", "nothing", "exit", "always fails"} {
 			accept(t, b, events(id, id)...)
 		}
 		w := work(t, b, &inbox.WorkOptions{MaxAttempts: 3, Backoff: retry.Constant(time.Second)}, func(_ context.Context, r inbox.Record) inbox.Outcome {
@@ -27,6 +27,8 @@ func TestWorkOutcomes(t *testing.T) {
 				return inbox.Dead(failure)
 			case id == "quarantine":
 				return inbox.Quarantine(failure)
+			case id == "unknown":
+				return inbox.Unknown(failure)
 			case id == "always fails":
 				return inbox.Failed(failure)
 			case r.Attempts > 1 || id == "done":
@@ -50,6 +52,7 @@ func TestWorkOutcomes(t *testing.T) {
 			"retry":        "done 2 it failed",
 			"dead":         "dead 1 it failed",
 			"quarantine":   "quarantined 1 it failed",
+			"unknown":      "unknown 1 it failed",
 			"panic":        "done 2 inbox: the handler panicked: at the disco",
 			"nothing":      "done 2 the handler gave no reason",
 			"exit":         "done 2 inbox: the handler ended its goroutine",
@@ -64,7 +67,7 @@ func TestWorkOutcomes(t *testing.T) {
 			}
 		}
 		s := b.Stats()
-		if s.Done != 6 || s.Retried != 7 || s.Dead != 2 || s.GivenToQuarantine != 1 || s.Panics != 1 || s.Errors+s.Stale+s.LeasesLost != 0 || s.Running != 0 {
+		if s.Done != 6 || s.Retried != 7 || s.Dead != 2 || s.GivenToQuarantine != 1 || s.Unknown != 1 || s.Panics != 1 || s.Errors+s.Stale+s.LeasesLost != 0 || s.Running != 0 {
 			t.Errorf("the counts are %+v", s)
 		}
 	})
@@ -367,5 +370,32 @@ func TestADeadDependencyDoesNotReachTheEndpoint(t *testing.T) {
 		}
 		time.Sleep(20 * time.Minute) // it is up in one, and the longest backoff is 10
 		wantTotals(t, b, inbox.Totals{Done: n})
+	})
+}
+
+// The record behind the one that is being worked is forgotten meanwhile: the rest of
+// the key goes on at once, and not when the lease has lapsed.
+func TestNextRecordIsForgottenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := inbox.NewMemory()
+		b := newBox(t, store, nil)
+		accept(t, b, events("k", "first", "second", "third")...)
+		start := time.Now()
+		var worked []string
+		w := work(t, b, nil, func(ctx context.Context, r inbox.Record) inbox.Outcome {
+			worked = append(worked, short(r))
+			if short(r) == "first" {
+				errs, err := store.Change(ctx, inbox.Params{Retention: time.Hour, Keep: time.Hour}, []inbox.Change{{Kind: inbox.ChangeForget, ID: "test/second", Actor: "a"}})
+				if err != nil || errs != nil {
+					t.Errorf("forget: %v, %v", errs, err)
+				}
+			}
+			return inbox.Done()
+		})
+		synctest.Wait()
+		if got := fmt.Sprint(worked); got != "[first third]" || time.Since(start) > 0 {
+			t.Errorf("worked were %s after %v", got, time.Since(start))
+		}
+		w.stop()
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/work"
@@ -19,6 +19,8 @@ type worker struct {
 
 	unanswered bool // the last claim had no answer, and is sent again as it was
 	ask        Ask
+
+	letters atomic.Int64 // calls of the dead-letter function that have not returned
 }
 
 // claim takes at most n keys. It is called by the loop alone, one call at a time.
@@ -55,8 +57,10 @@ func (w *worker) extend(ctx context.Context, claims []Claim) ([]error, error) {
 // A run is a record in the hands of a handler. It is the handler's context, too.
 type run struct {
 	context.Context
+	traced  context.Context // the same with the trace of the event; nil: without
 	claim   *Claim
-	record  *Record
+	record  *Record // opened, unless that failed
+	last    bool    // of the claim
 	outcome Outcome
 
 	settling func() // of the loop
@@ -67,6 +71,11 @@ type runKey struct{}
 func (r *run) Value(key any) any {
 	if key == (runKey{}) {
 		return r
+	}
+	if r.traced != nil {
+		if v := r.traced.Value(key); v != nil {
+			return v
+		}
 	}
 	return r.Context.Value(key)
 }
@@ -86,7 +95,12 @@ func (w *worker) run(ctx context.Context, c Claim, draining <-chan struct{}, set
 	}
 	claimed := time.Now()
 	for i := range c.Records {
-		r := &run{Context: ctx, claim: &c, record: &c.Records[i], settling: settling}
+		record := &c.Records[i]
+		if record.Form != 0 { // its opened body is not kept for the whole claim
+			own := *record
+			record = &own
+		}
+		r := &run{Context: ctx, claim: &c, record: record, last: i == len(c.Records)-1, settling: settling}
 		if i > 0 {
 			r.record.Attempts++ // it was begun in one step with the end of the one before
 			r.record.Age += time.Since(claimed)
@@ -116,16 +130,24 @@ func (w *worker) attempt(r *run, next *Record, draining <-chan struct{}) (goOn b
 			r.outcome = Failed(fmt.Errorf("%w: %v", errPanic, p))
 			w.box.counts.panics.Add(1)
 			w.box.warn(r, "a handler panicked", "provider", r.record.Provider, "type", r.record.Type,
-				"id", short(r.record.ID), "attempt", r.record.Attempts, "stack", string(debug.Stack()))
+				"id", short(r.record.ID), "attempt", r.record.Attempts, "stack", stack())
 		}
+		took := time.Since(start)
+		s := w.verdict(r)
+		w.bury(r, &s)
 		if !returned || closed(draining) || r.Err() != nil {
 			next = nil
 		}
-		goOn, again = w.settle(r, next, time.Since(start))
+		goOn, again = w.settle(r, s, next, took)
 	}()
-	if r.record.Attempts > w.opts.MaxAttempts {
-		r.outcome = Dead(fmt.Errorf("given up after %d attempts; the last one did not return or was interrupted", w.opts.MaxAttempts))
-	} else {
+	err := w.box.open(r, r.record)
+	switch {
+	case r.record.Attempts > w.opts.MaxAttempts:
+		r.outcome = w.overdue(r)
+	case err != nil:
+		r.outcome = Failed(err)
+	default:
+		r.traced = w.box.extract(r, r.record.Trace)
 		r.outcome = w.handle(r, *r.record)
 	}
 	returned = true
@@ -136,8 +158,7 @@ var errExited = errors.New("inbox: the handler ended its goroutine")
 
 // settle records the outcome of a run, and in the same step begins the next
 // record, or releases the key if there is none.
-func (w *worker) settle(r *run, next *Record, took time.Duration) (goOn bool, again time.Duration) {
-	s := w.verdict(r)
+func (w *worker) settle(r *run, s Settlement, next *Record, took time.Duration) (goOn bool, again time.Duration) {
 	batch := make([]Settlement, 1, 2)
 	batch[0] = s
 	follow := Settlement{Kind: KindRelease, Stream: s.Stream, Key: s.Key, Token: s.Token}
@@ -167,9 +188,14 @@ func (w *worker) settle(r *run, next *Record, took time.Duration) (goOn bool, ag
 		return false, s.Delay
 	case s.Kind == KindRelease:
 		return false, work.Never
+	case follow.Kind == KindBegin && errors.Is(errs[1], ErrStale):
+		if w.release(r.claim) == nil { // the next record was forgotten, or another one is before it now
+			return false, 0
+		}
+		return false, work.Never
 	case follow.Kind == KindBegin:
 		return errs[1] == nil, work.Never
-	case r.claim.More || r.record != &r.claim.Records[len(r.claim.Records)-1]:
+	case r.claim.More || !r.last:
 		return false, 0
 	}
 	return false, work.Never
@@ -185,20 +211,28 @@ func (w *worker) verdict(r *run) Settlement {
 		s.Kind, s.Error = KindDead, o.text()
 	case quarantined:
 		s.Kind, s.Error = KindQuarantine, o.text()
+	case unknown:
+		s.Kind, s.Error = KindUnknown, o.text()
 	default:
-		s.Kind, s.Error = KindRetry, o.text()
-		s.Delay = w.opts.Backoff.Delay(r.record.Attempts, rand.Uint64())
+		s.Kind, s.Error, s.Delay = KindRetry, o.text(), w.backoff(r.record.Attempts)
 		if o.kind == retried {
 			s.Delay = o.after
 		}
 		switch {
 		case errors.Is(context.Cause(r), ErrDraining): // it was interrupted: the next worker takes it at once
-			s.Kind, s.ID, s.Error, s.Delay = KindRelease, "", "", 0
+			return Settlement{Kind: KindRelease, Stream: s.Stream, Key: s.Key, Token: s.Token}
 		case r.record.Attempts >= w.opts.MaxAttempts:
 			s.Kind, s.Delay = KindDead, 0
 		}
 	}
+	if s.Failures = r.record.Failures; r.record.Attempts <= w.opts.MaxAttempts { // otherwise this was no attempt
+		s.Failures = failures(r.record, r.record.Attempts, s.Error)
+	}
 	return s
+}
+
+func (w *worker) backoff(attempts int) time.Duration {
+	return w.opts.Backoff.Delay(attempts, rand.Uint64())
 }
 
 // release gives a key back, and returns nil if it was this worker's.

@@ -59,8 +59,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestLongHistories(t *testing.T) {
-	testenv.Long(t)
-	conforms(t, 20_000)
+	conforms(t, testenv.LongCount(t, 4_000, 20_000))
 }
 
 func conforms(t *testing.T, steps int) {
@@ -100,6 +99,10 @@ func (s inTransactions) Claim(ctx context.Context, a inbox.Ask) (inbox.Claimed, 
 
 func (s inTransactions) Settle(ctx context.Context, p inbox.Params, ss []inbox.Settlement) ([]error, error) {
 	return within(s.file, func(tx inbox.Store) ([]error, error) { return tx.Settle(ctx, p, ss) })
+}
+
+func (s inTransactions) Change(ctx context.Context, p inbox.Params, cs []inbox.Change) ([]error, error) {
+	return within(s.file, func(tx inbox.Store) ([]error, error) { return tx.Change(ctx, p, cs) })
 }
 
 func (s inTransactions) List(ctx context.Context, q inbox.Query) ([]inbox.Record, error) {

@@ -3,6 +3,8 @@ package boltinbox_test
 import (
 	"bufio"
 	"context"
+	crand "crypto/rand"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -52,8 +54,19 @@ func workUntilKilled(path string) error {
 	failed := make(chan error)
 	go func() {
 		failed <- b.Work(context.Background(), func(ctx context.Context, r inbox.Record) inbox.Outcome {
+			if givenUp(r) {
+				return inbox.Dead(nil)
+			}
 			return inbox.OutcomeOf(effect(ctx, f, b, r, nil))
 		}, &inbox.WorkOptions{Lease: 500 * time.Millisecond, Batch: 3})
+	}()
+	go func() {
+		for {
+			if err := replayDead(context.Background(), f); err != nil {
+				failed <- err
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 	}()
 	for range 4 {
 		go func() {
@@ -69,6 +82,28 @@ func workUntilKilled(path string) error {
 	return <-failed
 }
 
+// givenUp is whether an event is given up on, until a person replays it: every
+// tenth is.
+func givenUp(r inbox.Record) bool {
+	return strings.HasSuffix(r.ID, "3") && len(r.Actions) == 0
+}
+
+// replayDead does what a person would do about the events that were given up on.
+func replayDead(ctx context.Context, f *file) error {
+	dead, err := f.List(ctx, inbox.Query{State: inbox.StateDead, N: 20})
+	if err != nil {
+		return err
+	}
+	var changes []inbox.Change
+	for _, r := range dead {
+		c := inbox.Change{Kind: inbox.ChangeReplay, ID: r.ID, Actor: "test", Reason: "mended"}
+		crand.Read(c.Nonce[:])
+		changes = append(changes, c)
+	}
+	errs, err := f.Change(ctx, inbox.Params{Retention: time.Hour, Keep: time.Hour}, changes)
+	return errors.Join(append(errs, err)...)
+}
+
 // TestKilledAtAnyMoment kills a process again and again while it works. After
 // each time the file is whole, every event that was acknowledged is there, and
 // an event has its effect exactly once if it is done and not at all otherwise.
@@ -79,8 +114,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 }
 
 func TestLongKilledAtAnyMoment(t *testing.T) {
-	testenv.Long(t)
-	killedAtAnyMoment(t, 50)
+	killedAtAnyMoment(t, testenv.LongCount(t, 15, 50))
 }
 
 func killedAtAnyMoment(t *testing.T, kills int) {
@@ -93,6 +127,11 @@ func killedAtAnyMoment(t *testing.T, kills int) {
 	f := openPath(t, path)
 	b, err := inbox.New(f, nil)
 	require.NoError(t, err)
+	for totals := (inbox.Totals{Dead: 1}); totals.Dead > 0; {
+		require.NoError(t, replayDead(t.Context(), f))
+		totals, err = b.Totals(t.Context())
+		require.NoError(t, err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	require.NoError(t, b.Work(ctx, func(ctx context.Context, r inbox.Record) inbox.Outcome {

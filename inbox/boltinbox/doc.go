@@ -64,14 +64,17 @@
 // times are microseconds since 1970. Every value that is not empty begins with the
 // version of its layout, a byte.
 //
-//	layout    "inbox 1"
+//	layout    "inbox 2"
 //	totals    the number of records by state
 //	swept ..  where the next Sweep goes on
 //	ids       event ID -> digest of its first arrival, Seq of each of its records
-//	events    Seq -> the event as it arrived; never changed
-//	pending   Seq -> attempts, token, next time, last error
-//	settled   Seq -> state, attempts, token, times, last error
-//	kept      state, Seq -> nothing; those given up on, quarantined, in conflict
+//	messages  message ID NUL Seq -> nothing
+//	externals external ID NUL Seq -> nothing
+//	events    Seq -> the event as it arrived, as long as it is not redacted
+//	pending   Seq -> attempts, token, next time, last error, failures, actions
+//	settled   Seq -> state, attempts, token, times, last error, failures, actions
+//	kept      state, Seq -> nothing; all that have ended and are not done
+//	outside   time, Seq -> nothing; ended, with a body that is kept outside, by Erases
 //	keys      stream NUL key -> token, nonce, end of the lease, next time
 //	queue     stream NUL key NUL Seq -> nothing; pending records of a key, in order
 //	due       stream NUL time key -> nothing; when a key can be claimed

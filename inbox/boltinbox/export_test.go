@@ -24,7 +24,7 @@ func (s *Store) Verify(tx *bbolt.Tx) error {
 
 func (st *step) verifyRecords() error {
 	var found counts
-	queued, kept, seqs := 0, 0, 0
+	queued, kept, seqs, foreign, outside := 0, 0, 0, 0, 0
 	err := st.events.ForEach(func(k, v []byte) error {
 		seqs++
 		seq := binary.BigEndian.Uint64(k)
@@ -58,6 +58,19 @@ func (st *step) verifyRecords() error {
 		if isKept {
 			kept++
 		}
+		for id, b := range st.foreign(&ev) {
+			foreign++
+			if !has(b, foreignKey(id, seq)) {
+				return fmt.Errorf("record %d is not listed under an ID of others", seq)
+			}
+		}
+		isOutside := isSettled && ev.form&inbox.FormOutside != 0 && s.erases != 0
+		if has(st.outside, outsideKey(s.erases, seq)) != isOutside {
+			return fmt.Errorf("record %d is kept outside %t, and not listed like that", seq, isOutside)
+		}
+		if isOutside {
+			outside++
+		}
 		return nil
 	})
 	if err != nil {
@@ -74,6 +87,7 @@ func (st *step) verifyRecords() error {
 	})
 	for name, n := range map[string][2]int{
 		"ids": {listed, seqs}, "queue": {size(st.queue), queued}, "kept": {size(st.kept), kept},
+		"messages and externals": {size(st.messages) + size(st.externals), foreign}, "outside": {size(st.outside), outside},
 		"pending and settled": {size(st.pending) + size(st.settled), seqs},
 	} {
 		if n[0] != n[1] {

@@ -20,26 +20,29 @@ var (
 	sweptRecordsKey = []byte("swept records")
 	sweptKeysKey    = []byte("swept keys")
 
-	idsName    = []byte("ids")
-	eventsName = []byte("events")
-	pendName   = []byte("pending")
-	settName   = []byte("settled")
-	keptName   = []byte("kept")
-	keysName   = []byte("keys")
-	queueName  = []byte("queue")
-	dueName    = []byte("due")
-	claimName  = []byte("claimed")
+	idsName      = []byte("ids")
+	messagesName = []byte("messages")
+	externalName = []byte("externals")
+	eventsName   = []byte("events")
+	pendName     = []byte("pending")
+	settName     = []byte("settled")
+	keptName     = []byte("kept")
+	outsideName  = []byte("outside")
+	keysName     = []byte("keys")
+	queueName    = []byte("queue")
+	dueName      = []byte("due")
+	claimName    = []byte("claimed")
 )
 
 // layoutValue names the kind of the bucket and the version of its layout.
-var layoutValue = []byte("inbox 1")
+var layoutValue = []byte("inbox 2")
 
 // errLayout says that the bucket is not one this version can work with.
-var errLayout = errors.New("the bucket was not made by this version of boltinbox, nor by an earlier one")
+var errLayout = errors.New("the bucket was not made by this version of boltinbox")
 
 // Migrate makes the top bucket, so that later failures are not those of a file
 // that cannot be written. The first step would do the same. It refuses a bucket
-// of another kind or of a later version and leaves it alone. It may be repeated.
+// of another kind or of another version and leaves it alone. It may be repeated.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.update(ctx, "migrate", func(*step) error { return nil })
 }
@@ -68,8 +71,10 @@ func (s *Store) Check(ctx context.Context) error {
 
 // A step is the buckets within one transaction.
 type step struct {
-	top                                                            *bbolt.Bucket
-	ids, events, pending, settled, kept, keys, queue, due, claimed *bbolt.Bucket
+	top                                     *bbolt.Bucket
+	ids, messages, externals                *bbolt.Bucket
+	events, pending, settled, kept, outside *bbolt.Bucket
+	keys, queue, due, claimed               *bbolt.Bucket
 
 	now     int64
 	counts  counts
@@ -106,7 +111,8 @@ func (st *step) buckets(yield func(name string, b **bbolt.Bucket) bool) {
 		name []byte
 		b    **bbolt.Bucket
 	}{
-		{idsName, &st.ids}, {eventsName, &st.events}, {pendName, &st.pending}, {settName, &st.settled}, {keptName, &st.kept},
+		{idsName, &st.ids}, {messagesName, &st.messages}, {externalName, &st.externals},
+		{eventsName, &st.events}, {pendName, &st.pending}, {settName, &st.settled}, {keptName, &st.kept}, {outsideName, &st.outside},
 		{keysName, &st.keys}, {queueName, &st.queue}, {dueName, &st.due}, {claimName, &st.claimed},
 	} {
 		if !yield(string(b.name), b.b) {
@@ -144,6 +150,19 @@ func (st *step) count(s inbox.State, by int) {
 
 // seqKey is a Seq as a key.
 func seqKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
+
+// foreignPrefix is what the keys under an ID of others begin with: no ID has a NUL.
+func foreignPrefix(id string) []byte { return append([]byte(id), 0) }
+
+// foreignKey lists a record under an ID of others.
+func foreignKey(id string, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(foreignPrefix(id), seq)
+}
+
+// outsideKey lists a record whose body is kept outside under its Erases.
+func outsideKey(erases int64, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(erases)), seq)
+}
 
 // keyName is a key of a stream as a key.
 func keyName(stream, key string) []byte {

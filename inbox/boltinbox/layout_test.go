@@ -36,7 +36,7 @@ func TestNewWritesNothing(t *testing.T) {
 	require.NoError(t, f.Migrate(t.Context()), "it may be repeated")
 	require.Equal(t, before, lastTx(t, f))
 	require.NoError(t, f.db.View(func(tx *bbolt.Tx) error {
-		require.Equal(t, "inbox 1", string(tx.Bucket([]byte("pawl/inbox")).Get([]byte("layout"))))
+		require.Equal(t, "inbox 2", string(tx.Bucket([]byte("pawl/inbox")).Get([]byte("layout"))))
 		return nil
 	}))
 }
@@ -63,9 +63,9 @@ func TestCheck(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A bucket of another kind, or of a later version, is left alone.
+// A bucket of another kind, or of another version, is left alone.
 func TestForeignBucketsAreLeftAlone(t *testing.T) {
-	for name, layout := range map[string]string{"none": "", "another kind": "dedup 1", "a later version": "inbox 2"} {
+	for name, layout := range map[string]string{"none": "", "another kind": "dedup 1", "an earlier version": "inbox 1", "a later version": "inbox 3"} {
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
 			require.NoError(t, f.db.Update(func(tx *bbolt.Tx) error {
@@ -102,7 +102,7 @@ func TestValuesThatCannotBeRead(t *testing.T) {
 			_, err = b.Accept(t.Context(), event("k", "49123"))
 			require.NoError(t, err)
 			for _, damage := range []func([]byte) []byte{
-				func(v []byte) []byte { return append([]byte{2}, v[1:]...) },
+				func(v []byte) []byte { return append([]byte{3}, v[1:]...) },
 				func(v []byte) []byte { return v[:min(len(v), 3)] },
 				func([]byte) []byte { return nil },
 			} {

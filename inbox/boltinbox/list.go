@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -37,6 +38,12 @@ func (st *step) selected(q *inbox.Query, e *entry) func(yield func(seq uint64) b
 	switch {
 	case q.ID != "":
 		return behind(e.seqs, q.After)
+	case q.MessageID != "":
+		return after(st.messages, foreignPrefix(q.MessageID), q.After, nil)
+	case q.ExternalID != "":
+		return after(st.externals, foreignPrefix(q.ExternalID), q.After, nil)
+	case q.State == 0:
+		return behind(st.erasable(), q.After)
 	case q.State == inbox.StatePending:
 		return after(st.pending, nil, q.After, nil)
 	case q.State == inbox.StateDone:
@@ -61,6 +68,18 @@ func after(b *bbolt.Bucket, prefix []byte, seq uint64, want func(v []byte) bool)
 	}
 }
 
+// erasable returns the numbers of the records that have ended, whose body is kept
+// outside, and whose Erases has passed. They are redacted soon after, so they are
+// few.
+func (st *step) erasable() (seqs []uint64) {
+	c := st.outside.Cursor()
+	for k, _ := c.First(); k != nil && int64(binary.BigEndian.Uint64(k)) <= st.now; k, _ = c.Next() {
+		seqs = append(seqs, binary.BigEndian.Uint64(k[8:]))
+	}
+	slices.Sort(seqs)
+	return seqs
+}
+
 // behind yields the numbers of a list that are behind a number.
 func behind(seqs []uint64, after uint64) func(func(uint64) bool) {
 	return func(yield func(uint64) bool) {
@@ -80,32 +99,40 @@ func (st *step) whole(seq uint64) (inbox.Record, error) {
 	}
 	r := inbox.Record{
 		Event: ev.Event, Seq: seq, Stream: ev.stream, State: s.state, Attempts: int(s.attempts), LastError: string(s.err),
-		Received: time.UnixMicro(ev.received), Age: micros(st.now - ev.received),
+		Failures: s.failures, Actions: s.actions, Form: ev.form,
+		Received: time.UnixMicro(ev.received), Age: micros(st.now - ev.since),
+		Deleted: moment(s.deleted),
 	}
 	r.Payload, r.Context = bytes.Clone(ev.Payload), bytes.Clone(ev.Context)
 	switch {
 	case s.state != inbox.StatePending:
-		r.Settled, r.Expires = time.UnixMicro(s.at), time.UnixMicro(s.expires)
-		if s.deleted != 0 {
-			r.Deleted = time.UnixMicro(s.deleted)
-		}
+		r.Settled, r.Expires, r.Erases = moment(s.at), moment(s.expires), moment(s.erases)
 	case s.at != 0:
 		r.Next = time.UnixMicro(s.at)
 	}
 	return r, nil
 }
 
+// moment is a stored time; zero is none.
+func moment(at int64) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(at)
+}
+
 func (st *step) totals() (inbox.Totals, error) {
 	t := inbox.Totals{
 		Pending: st.counts[inbox.StatePending], Done: st.counts[inbox.StateDone], Dead: st.counts[inbox.StateDead],
 		Quarantined: st.counts[inbox.StateQuarantined], Conflicts: st.counts[inbox.StateConflict],
+		Unknown: st.counts[inbox.StateUnknown],
 	}
 	if k, _ := st.pending.Cursor().First(); k != nil {
 		ev, err := decodeEvent(st.events.Get(k))
 		if err != nil {
 			return t, err
 		}
-		t.Oldest = micros(st.now - ev.received)
+		t.Oldest = micros(st.now - ev.since)
 	}
 	return t, nil
 }

@@ -10,10 +10,10 @@ import (
 
 // The version of the layout with which every value begins. Values of a later
 // version are refused.
-const layout = 1
+const layout = 2
 
 // counts are the records by state.
-type counts [inbox.StateConflict + 1]int
+type counts [inbox.StateUnknown + 1]int
 
 func (c *counts) append(b []byte) []byte {
 	b = append(b, layout)
@@ -57,12 +57,15 @@ func decodeEntry(b []byte) (e entry, err error) {
 	return e, d.End("an entry of ids")
 }
 
-// An event is the part of a record that never changes.
+// An event is the part of a record that changes only when it is replayed or its
+// body is redacted.
 type event struct {
 	inbox.Event
+	form     inbox.Form
 	stream   string
 	digest   [32]byte
 	received int64
+	since    int64 // it was received or replayed
 }
 
 const (
@@ -82,8 +85,9 @@ func (e *event) append(b []byte) []byte {
 	if !e.Occurred.IsZero() {
 		flags |= flagOccurred
 	}
-	b = append(b, layout, flags)
+	b = append(b, layout, flags, byte(e.form))
 	b = binary.AppendVarint(b, e.received)
+	b = binary.AppendVarint(b, e.since-e.received)
 	if flags&flagOccurred != 0 { // in two numbers, since a provider may name any year
 		b = binary.AppendVarint(b, e.Occurred.Unix())
 		b = binary.AppendUvarint(b, uint64(e.Occurred.Nanosecond()))
@@ -97,7 +101,7 @@ func (e *event) append(b []byte) []byte {
 
 // texts are the fields that are strings, in the order in which they are stored.
 func (e *event) texts() []*string {
-	return []*string{&e.ID, &e.stream, &e.Key, &e.Provider, &e.Type, &e.Version, &e.Account, &e.Phone, &e.MessageID, &e.ExternalID}
+	return []*string{&e.ID, &e.stream, &e.Key, &e.Provider, &e.Type, &e.Version, &e.Account, &e.Phone, &e.MessageID, &e.ExternalID, &e.Trace}
 }
 
 // decodeEvent reads what append wrote. Payload and context share the bytes of b.
@@ -105,7 +109,9 @@ func decodeEvent(b []byte) (e event, err error) {
 	d := decode(b)
 	flags := d.Byte()
 	e.Fingerprinted, e.Unknown = flags&flagFingerprinted != 0, flags&flagUnknown != 0
+	e.form = inbox.Form(d.Byte())
 	e.received = d.Varint()
+	e.since = e.received + d.Varint()
 	if flags&flagOccurred != 0 {
 		sec := d.Varint()
 		e.Occurred = time.Unix(sec, int64(d.Uvarint())).UTC()
@@ -125,9 +131,13 @@ type status struct {
 	attempts uint64
 	token    uint64 // under which it was last begun, or ended
 	at       int64  // pending: when it is due after a failure, or zero; settled: when it ended
-	expires  int64  // settled
-	deleted  int64  // settled: when payload and context were erased, or zero
+	expires  int64  // settled; zero: never
+	erases   int64  // settled; zero: never
+	deleted  int64  // when the body was redacted, or zero
 	err      []byte
+	failures []inbox.Failure
+	changed  [16]byte // the nonce of the last change
+	actions  []inbox.Action
 }
 
 func (s *status) append(b []byte) []byte {
@@ -136,10 +146,29 @@ func (s *status) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, s.token)
 	b = binary.AppendVarint(b, s.at)
 	if s.state != inbox.StatePending {
-		b = binary.AppendVarint(b, s.expires-s.at)
+		b = binary.AppendVarint(b, s.expires)
+		b = binary.AppendVarint(b, s.erases)
 		b = binary.AppendVarint(b, s.deleted)
 	}
-	return append(b, s.err...)
+	b = boltrow.AppendBytes(b, s.err)
+	b = binary.AppendUvarint(b, uint64(len(s.failures)))
+	for i := range s.failures {
+		f := &s.failures[i]
+		b = binary.AppendUvarint(b, uint64(f.Attempt))
+		b = binary.AppendVarint(b, f.At.UnixMicro())
+		b = boltrow.AppendBytes(b, []byte(f.Error))
+	}
+	if len(s.actions) == 0 {
+		return b
+	}
+	b = append(b, s.changed[:]...)
+	for i := range s.actions {
+		a := &s.actions[i]
+		b = binary.AppendVarint(append(b, byte(a.Kind)), a.At.UnixMicro())
+		b = boltrow.AppendBytes(b, []byte(a.Actor))
+		b = boltrow.AppendBytes(b, []byte(a.Reason))
+	}
+	return b
 }
 
 func decodeStatus(b []byte) (s status, err error) {
@@ -149,11 +178,23 @@ func decodeStatus(b []byte) (s status, err error) {
 	s.token = d.Uvarint()
 	s.at = d.Varint()
 	if s.state != inbox.StatePending {
-		s.expires = s.at + d.Varint()
-		s.deleted = d.Varint()
+		s.expires, s.erases, s.deleted = d.Varint(), d.Varint(), d.Varint()
 	}
-	s.err, d.Rest = d.Rest, nil
-	if s.state < inbox.StatePending || s.state > inbox.StateConflict {
+	s.err = d.Bytes()
+	for n := d.Uvarint(); n > 0 && !d.Failed; n-- {
+		s.failures = append(s.failures, inbox.Failure{
+			Attempt: int(d.Uvarint()), At: time.UnixMicro(d.Varint()), Error: string(d.Bytes()),
+		})
+	}
+	if len(d.Rest) > 0 {
+		d.Fixed(s.changed[:])
+	}
+	for len(d.Rest) > 0 && !d.Failed {
+		s.actions = append(s.actions, inbox.Action{
+			Kind: inbox.ChangeKind(d.Byte()), At: time.UnixMicro(d.Varint()), Actor: string(d.Bytes()), Reason: string(d.Bytes()),
+		})
+	}
+	if s.state < inbox.StatePending || s.state > inbox.StateUnknown {
 		d.Failed = true
 	}
 	return s, d.End("the state of a record")

@@ -25,7 +25,7 @@ func (st *step) settle(p inbox.Params, settlements []inbox.Settlement) (errs []e
 
 // settleOne says whether a settlement was applied, now or before.
 func (st *step) settleOne(p inbox.Params, s *inbox.Settlement) (applied bool, err error) {
-	seq, r, err := st.find(s)
+	seq, form, r, err := st.find(s)
 	if err != nil {
 		return false, err
 	}
@@ -48,13 +48,14 @@ func (st *step) settleOne(p inbox.Params, s *inbox.Settlement) (applied bool, er
 	case s.Kind == inbox.KindBegin && seq != 0 && seq == st.first(name):
 		return true, st.begin(seq, s.Token)
 	case ends != 0 && mine:
-		r.state, r.at, r.expires = ends, st.now, forget
+		st.conclude(&r, ends, p)
 		if ends != inbox.StateDone {
-			r.expires, r.err = st.now+p.Keep.Microseconds(), []byte(s.Error)
+			r.err, r.failures = []byte(s.Error), s.Failures
 		}
-		return true, st.end(name, &k, seq, &r)
+		k.expires = forget
+		return true, st.end(name, &k, seq, form, &r)
 	case s.Kind == inbox.KindRetry && mine:
-		r.at, r.err = st.now+s.Delay.Microseconds(), []byte(s.Error)
+		r.at, r.err, r.failures = st.now+s.Delay.Microseconds(), []byte(s.Error), s.Failures
 		if err := st.pending.Put(seqKey(seq), r.append(nil)); err != nil {
 			return false, err
 		}
@@ -79,27 +80,56 @@ func ended(k inbox.Kind) inbox.State {
 		return inbox.StateDead
 	case inbox.KindQuarantine:
 		return inbox.StateQuarantined
+	case inbox.KindUnknown:
+		return inbox.StateUnknown
 	}
 	return 0
 }
 
+// conclude says how long a record stays that ends now.
+func (st *step) conclude(r *status, s inbox.State, p inbox.Params) {
+	r.state, r.at = s, st.now
+	switch s {
+	case inbox.StateDone:
+		r.expires = st.now + p.Retention.Microseconds()
+		r.erases = r.expires
+		if p.Bodies > 0 {
+			r.erases = st.now + p.Bodies.Microseconds()
+		}
+	case inbox.StateUnknown:
+		r.expires, r.erases = 0, 0
+	default:
+		r.expires = st.now + p.Keep.Microseconds()
+		r.erases = r.expires
+	}
+}
+
 // end moves a record from the pending ones to the settled.
-func (st *step) end(name []byte, k *keyRow, seq uint64, s *status) error {
-	if err := st.pending.Delete(seqKey(seq)); err != nil {
+func (st *step) end(name []byte, k *keyRow, seq uint64, form inbox.Form, s *status) error {
+	if err := st.leave(name, k, seq); err != nil {
 		return err
 	}
-	if err := st.putSettled(seq, s); err != nil {
+	st.count(s.state, 1)
+	return st.putSettled(seq, form, s)
+}
+
+// leave takes a record out of the pending ones. A key that it leaves empty may be
+// forgotten after k.expires, also when nobody releases it.
+func (st *step) leave(name []byte, k *keyRow, seq uint64) error {
+	if err := st.pending.Delete(seqKey(seq)); err != nil {
 		return err
 	}
 	if err := st.queue.Delete(queueKey(name, seq)); err != nil {
 		return err
 	}
 	st.count(inbox.StatePending, -1)
-	st.count(s.state, 1)
 	if st.first(name) != 0 {
 		return nil
 	}
-	return st.due.Delete(dueKey(name, k.at()))
+	if err := st.due.Delete(dueKey(name, k.at())); err != nil {
+		return err
+	}
+	return st.putKey(name, k)
 }
 
 // release makes a key claimable at a time.
@@ -134,24 +164,24 @@ func (st *step) move(name []byte, before, after *keyRow) error {
 }
 
 // find returns the record that a settlement is about; zero if there is none.
-func (st *step) find(s *inbox.Settlement) (seq uint64, r status, err error) {
+func (st *step) find(s *inbox.Settlement) (seq uint64, form inbox.Form, r status, err error) {
 	if s.ID == "" {
-		return 0, status{}, nil
+		return 0, 0, status{}, nil
 	}
 	e, _, err := st.entry(s.ID)
 	if err != nil {
-		return 0, status{}, err
+		return 0, 0, status{}, err
 	}
 	for _, seq := range e.seqs {
 		ev, r, err := st.record(seq)
 		if err != nil {
-			return 0, status{}, err
+			return 0, 0, status{}, err
 		}
 		if ev.stream == s.Stream && ev.Key == s.Key {
-			return seq, r, nil
+			return seq, ev.form, r, nil
 		}
 	}
-	return 0, status{}, nil
+	return 0, 0, status{}, nil
 }
 
 // entry returns what is known of an event ID.
@@ -192,14 +222,33 @@ func (st *step) putKey(name []byte, k *keyRow) error {
 	return st.keys.Put(name, k.append(nil))
 }
 
-// putSettled writes the end of a record, and lists it if somebody should look.
-func (st *step) putSettled(seq uint64, s *status) error {
+// putSettled writes the end of a record, and lists it if somebody should look, or
+// if its body is kept outside.
+func (st *step) putSettled(seq uint64, form inbox.Form, s *status) error {
 	if s.state != inbox.StateDone {
 		if err := st.kept.Put(keptKey(s.state, seq), nil); err != nil {
 			return err
 		}
 	}
+	if form&inbox.FormOutside != 0 && s.erases != 0 {
+		if err := st.outside.Put(outsideKey(s.erases, seq), nil); err != nil {
+			return err
+		}
+	}
 	return st.settled.Put(seqKey(seq), s.append(nil))
+}
+
+// dropSettled takes back what putSettled wrote.
+func (st *step) dropSettled(seq uint64, form inbox.Form, s *status) error {
+	if err := st.kept.Delete(keptKey(s.state, seq)); err != nil {
+		return err
+	}
+	if form&inbox.FormOutside != 0 && s.erases != 0 {
+		if err := st.outside.Delete(outsideKey(s.erases, seq)); err != nil {
+			return err
+		}
+	}
+	return st.settled.Delete(seqKey(seq))
 }
 
 func keptKey(s inbox.State, seq uint64) []byte {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/boltrow"
 )
@@ -28,7 +30,8 @@ func (st *step) acceptOne(p inbox.Params, a *inbox.Arrival) (inbox.Answer, error
 		return 0, err
 	}
 	answer := inbox.Accepted
-	keep := status{at: st.now, expires: st.now + p.Keep.Microseconds(), err: []byte(a.Reason)}
+	expires := st.now + p.Keep.Microseconds()
+	keep := status{at: st.now, expires: expires, erases: expires, err: []byte(a.Reason)}
 	switch {
 	case !known && a.Raw: // rule 1
 		keep.state, answer = inbox.StateQuarantined, inbox.Quarantined
@@ -85,19 +88,49 @@ func (st *step) add(e *entry, a *inbox.Arrival, stream string, s status) error {
 		return err
 	}
 	e.seqs = append(e.seqs, seq)
-	ev := event{Event: a.Event, stream: stream, digest: a.Digest, received: st.now}
-	if err := st.events.Put(seqKey(seq), ev.append(nil)); err != nil {
+	ev := event{Event: a.Event, form: a.Form, stream: stream, digest: a.Digest, received: st.now, since: st.now}
+	if err := st.putEvent(seq, &ev); err != nil {
 		return err
 	}
 	st.count(s.state, 1)
 	if s.state != inbox.StatePending {
-		return st.putSettled(seq, &s)
+		return st.putSettled(seq, ev.form, &s)
 	}
+	return st.wait(seq, keyName(stream, a.Key), &s)
+}
+
+// putEvent writes the part of a new record that says what arrived, and lists it
+// under the IDs of others.
+func (st *step) putEvent(seq uint64, ev *event) error {
+	if err := st.events.Put(seqKey(seq), ev.append(nil)); err != nil {
+		return err
+	}
+	for id, b := range st.foreign(ev) {
+		if err := b.Put(foreignKey(id, seq), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foreign yields the IDs of others that an event has, and where they are listed.
+func (st *step) foreign(ev *event) func(func(string, *bbolt.Bucket) bool) {
+	return func(yield func(string, *bbolt.Bucket) bool) {
+		if ev.MessageID != "" && !yield(ev.MessageID, st.messages) {
+			return
+		}
+		if ev.ExternalID != "" {
+			yield(ev.ExternalID, st.externals)
+		}
+	}
+}
+
+// wait puts a pending record behind all others of its key.
+func (st *step) wait(seq uint64, name []byte, s *status) error {
 	if err := st.pending.Put(seqKey(seq), s.append(nil)); err != nil {
 		return err
 	}
-	name := keyName(stream, a.Key)
-	k, first, err := st.key(name)
+	k, isNew, err := st.key(name)
 	if err != nil {
 		return err
 	}
@@ -109,7 +142,7 @@ func (st *step) add(e *entry, a *inbox.Arrival, stream string, s status) error {
 		if err := st.putKey(name, &k); err != nil {
 			return err
 		}
-	} else if first {
+	} else if isNew {
 		return boltrow.ErrRecord // a queue without its key
 	}
 	return st.queue.Put(queueKey(name, seq), nil)

@@ -94,40 +94,70 @@ func (st *step) page(b *bbolt.Bucket, place []byte, n int) (keys [][]byte, more 
 	return keys, k != nil, st.top.Put(place, next)
 }
 
-// expire removes a record that has ended, if its retention has passed.
+// expire removes a record that has ended, if its retention has passed, or redacts
+// it if that of its body has.
 func (st *step) expire(seq uint64) (gone bool, err error) {
 	ev, s, err := st.record(seq)
-	if err != nil || s.expires > st.now {
+	switch {
+	case err != nil || ev.form&inbox.FormOutside != 0:
 		return false, err
+	case s.expires != 0 && s.expires <= st.now:
+		return true, st.remove(seq, &ev, &s)
+	case s.erases != 0 && s.erases <= st.now && s.deleted == 0:
+		return false, st.redact(seq, &ev, &s)
 	}
+	return false, nil
+}
+
+// remove takes a record that has ended out of the file, and its event with the last
+// of them.
+func (st *step) remove(seq uint64, ev *event, s *status) error {
+	st.count(s.state, -1)
+	if err := st.dropSettled(seq, ev.form, s); err != nil {
+		return err
+	}
+	return st.erase(seq, ev)
+}
+
+// erase takes out what arrived.
+func (st *step) erase(seq uint64, ev *event) error {
 	e, _, err := st.entry(ev.ID)
 	if err != nil {
-		return false, err
+		return err
 	}
-	st.count(s.state, -1)
 	if e.seqs = slices.DeleteFunc(e.seqs, func(other uint64) bool { return other == seq }); len(e.seqs) > 0 {
 		err = st.ids.Put([]byte(ev.ID), e.append(nil))
 	} else {
 		err = st.ids.Delete([]byte(ev.ID))
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
-	if err := st.kept.Delete(keptKey(s.state, seq)); err != nil {
-		return false, err
-	}
-	if err := st.settled.Delete(seqKey(seq)); err != nil {
-		return false, err
-	}
-	return true, st.events.Delete(seqKey(seq))
+	return st.dropEvent(seq, ev)
 }
 
-// forget removes a key that has had nothing pending for its retention.
+// dropEvent takes back what putEvent wrote.
+func (st *step) dropEvent(seq uint64, ev *event) error {
+	for id, b := range st.foreign(ev) {
+		if err := b.Delete(foreignKey(id, seq)); err != nil {
+			return err
+		}
+	}
+	return st.events.Delete(seqKey(seq))
+}
+
+// forget removes a key that has had nothing pending for its retention. It may still
+// be claimed, by an owner that died after it had ended the last record.
 func (st *step) forget(name []byte) error {
 	k, _, err := st.key(name)
-	if err != nil || k.until != 0 || k.expires > st.now || st.first(name) != 0 {
+	if err != nil || k.until > st.now || k.expires > st.now || st.first(name) != 0 {
 		return err
 	}
 	st.changed = true
+	if k.until != 0 {
+		if err := st.claimed.Delete(claimKey(k.nonce, name)); err != nil {
+			return err
+		}
+	}
 	return st.keys.Delete(name)
 }

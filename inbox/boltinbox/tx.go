@@ -62,6 +62,14 @@ func (t txStore) Settle(ctx context.Context, p inbox.Params, settlements []inbox
 	return errs, err
 }
 
+func (t txStore) Change(ctx context.Context, p inbox.Params, changes []inbox.Change) (errs []error, err error) {
+	err = t.do(ctx, "change", true, func(st *step) (err error) {
+		errs, err = st.change(p, changes)
+		return err
+	})
+	return errs, err
+}
+
 func (t txStore) List(ctx context.Context, q inbox.Query) (records []inbox.Record, err error) {
 	err = t.do(ctx, "list", false, func(st *step) (err error) {
 		records, err = st.list(&q)

@@ -43,7 +43,7 @@ func newIsAccepted(e *env) {
 	if !r.Settled.IsZero() || !r.Expires.IsZero() || !r.Next.IsZero() || !r.Deleted.IsZero() || r.Received.IsZero() {
 		e.Fatalf("a new record has the times %v, %v, %v, %v and was received at %v", r.Settled, r.Expires, r.Next, r.Deleted, r.Received)
 	}
-	e.wantTotals(1, 0, 0, 0, 0)
+	e.wantTotals(1, 0, 0, 0, 0, 0)
 	e.wantRecords(e.claim("k"), "a")
 }
 
@@ -54,7 +54,7 @@ func everyEventIsStored(e *env) {
 		arrivals[i] = arrival(fmt.Sprintf("event-%04d", i), fmt.Sprintf("key-%d", i%7))
 	}
 	e.accepted(arrivals...)
-	e.wantTotals(n, 0, 0, 0, 0)
+	e.wantTotals(n, 0, 0, 0, 0, 0)
 	rs := e.list(inbox.Query{State: inbox.StatePending, N: n})
 	if len(rs) != n {
 		e.Fatalf("%d of %d events are listed", len(rs), n)
@@ -85,7 +85,7 @@ func repeatedAccept(e *env) {
 			e.Fatalf("the batch sent again was answered %v", got)
 		}
 	}
-	e.wantTotals(2, 0, 0, 1, 0)
+	e.wantTotals(2, 0, 0, 1, 0, 0)
 }
 
 func duplicateChangesNothing(e *env) {
@@ -98,12 +98,12 @@ func duplicateChangesNothing(e *env) {
 	if after := e.record("a"); after.Seq != before.Seq || after.Key != "k" || after.Type != "t" || !after.Received.Equal(before.Received) {
 		e.Fatalf("a duplicate changed the record to %+v", after)
 	}
-	e.wantTotals(2, 0, 0, 0, 0)
+	e.wantTotals(2, 0, 0, 0, 0, 0)
 	e.wantRecords(e.claim("k"), "a", "b")
 }
 
 func duplicateOfSettled(e *env) {
-	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine} {
+	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindUnknown} {
 		id := k.String()
 		e.events(id, id)
 		c := e.claim(id)
@@ -112,7 +112,7 @@ func duplicateOfSettled(e *env) {
 		e.answered(inbox.Duplicate, arrival(id, id)) // and after.
 		e.nothing()
 	}
-	e.wantTotals(0, 1, 1, 1, 0)
+	e.wantTotals(0, 1, 1, 1, 0, 1)
 }
 
 func duplicateWithinBatch(e *env) {
@@ -131,7 +131,7 @@ func everyStreamHasARecord(e *env) {
 	if len(rs) != 2 || rs[0].Stream != "crm" || rs[1].Stream != "routing" {
 		e.Fatalf("an event of two streams has the records %+v", rs)
 	}
-	e.wantTotals(3, 0, 0, 0, 0)
+	e.wantTotals(3, 0, 0, 0, 0, 0)
 	ask := newAsk()
 	ask.Stream = "crm"
 	crm := e.ask(ask).Claims
@@ -147,7 +147,7 @@ func everyStreamHasARecord(e *env) {
 		e.Fatalf("the stream routing has the claims %+v, want one of a first attempt", routing)
 	}
 	e.answered(inbox.Duplicate, a)
-	e.wantTotals(2, 1, 0, 0, 0)
+	e.wantTotals(2, 1, 0, 0, 0, 0)
 	e.wantRecords(e.claim("k"), "b")
 }
 
@@ -158,7 +158,7 @@ func rawIsQuarantined(e *env) {
 		e.Fatalf("a body in quarantine has the record %+v", r)
 	}
 	e.nothing()
-	e.wantTotals(0, 0, 0, 1, 0)
+	e.wantTotals(0, 0, 0, 1, 0, 0)
 }
 
 func rawAgain(e *env) {
@@ -177,8 +177,9 @@ func emptyBatch(e *env) {
 		e.Fatalf("an empty batch was answered %v", got)
 	}
 	e.applied()
+	e.changed()
 	e.nothing()
-	e.wantTotals(0, 0, 0, 0, 0)
+	e.wantTotals(0, 0, 0, 0, 0, 0)
 }
 
 func cancelledContext(e *env) {
@@ -194,14 +195,20 @@ func cancelledContext(e *env) {
 	if _, err := e.store.Settle(ctx, e.p, []inbox.Settlement{{Kind: inbox.KindRelease, Stream: stream, Key: "k", Token: 1}}); err == nil {
 		e.Error("Settle with a context that has ended returned no error")
 	}
+	if _, err := e.store.Change(ctx, e.p, []inbox.Change{change(inbox.ChangeForget, "a")}); err == nil {
+		e.Error("Change with a context that has ended returned no error")
+	}
 	if _, err := e.store.List(ctx, inbox.Query{State: inbox.StatePending, N: 1}); err == nil {
 		e.Error("List with a context that has ended returned no error")
 	}
 	if _, err := e.store.Totals(ctx); err == nil {
 		e.Error("Totals with a context that has ended returned no error")
 	}
-	e.accept(arrival("b", "k")) // stored by now, whether or not it was before
-	e.wantRecords(e.claim("k"), "a", "b")
+	e.accept(arrival("a", "k"), arrival("b", "k")) // stored by now, whether or not they were before
+	c := e.claim("k")
+	if ids := idsOf(c.Records); len(ids) != 2 {
+		e.Fatalf("after steps whose context had ended the key has the events %q", ids)
+	}
 }
 
 func otherDigestIsConflict(e *env) {
@@ -217,7 +224,7 @@ func otherDigestIsConflict(e *env) {
 	if got := e.in(inbox.StateConflict); !slices.Equal(got, []string{"a"}) {
 		e.Fatalf("in conflict are %q", got)
 	}
-	e.wantTotals(1, 0, 0, 0, 1)
+	e.wantTotals(1, 0, 0, 0, 1, 0)
 }
 
 func conflictKeepsTheFirst(e *env) {
@@ -245,7 +252,7 @@ func conflictIsNeverWorked(e *env) {
 	e.applied(done(c, "a"), release(c))
 	e.answered(inbox.Conflict, arrivalOf("a", "k", "other"))
 	e.nothing()
-	e.wantTotals(0, 1, 0, 0, 1)
+	e.wantTotals(0, 1, 0, 0, 1, 0)
 }
 
 func conflictIsKeptOnce(e *env) {
@@ -257,7 +264,7 @@ func conflictIsKeptOnce(e *env) {
 	if rs := e.get("a"); len(rs) != 3 || string(rs[1].Payload) != "second" || string(rs[2].Payload) != "third" {
 		e.Fatalf("an event with two other payloads has the records %+v", rs)
 	}
-	e.wantTotals(1, 0, 0, 0, 2)
+	e.wantTotals(1, 0, 0, 0, 2, 0)
 }
 
 func conflictsAreBounded(e *env) {
@@ -268,7 +275,7 @@ func conflictsAreBounded(e *env) {
 	if rs := e.get("a"); len(rs) != 1+inbox.MaxConflicts {
 		e.Fatalf("an event with many other payloads has %d records, want %d", len(rs), 1+inbox.MaxConflicts)
 	}
-	e.wantTotals(1, 0, 0, 0, inbox.MaxConflicts)
+	e.wantTotals(1, 0, 0, 0, inbox.MaxConflicts, 0)
 }
 
 func conflictWithinBatch(e *env) {
@@ -276,7 +283,7 @@ func conflictWithinBatch(e *env) {
 	if want := []inbox.Answer{inbox.Accepted, inbox.Conflict, inbox.Duplicate, inbox.Conflict}; !slices.Equal(got, want) {
 		e.Fatalf("a batch with a conflict was answered %v, want %v", got, want)
 	}
-	e.wantTotals(1, 0, 0, 0, 1)
+	e.wantTotals(1, 0, 0, 0, 1, 0)
 }
 
 func conflictWithRaw(e *env) {
@@ -284,5 +291,5 @@ func conflictWithRaw(e *env) {
 	e.answered(inbox.Conflict, arrivalOf("a", "k", "other"))
 	e.answered(inbox.Duplicate, arrivalOf("a", "k", "payload of a"))
 	e.nothing()
-	e.wantTotals(0, 0, 0, 1, 1)
+	e.wantTotals(0, 0, 0, 1, 1, 0)
 }

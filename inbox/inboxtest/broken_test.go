@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func TestSuiteNoticesFlaws(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range flaws {
+	for _, f := range slices.Concat(storeFlaws, changeFlaws, keepFlaws, findFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			group, subtest, _ := strings.Cut(f.noticed, "/")
@@ -48,7 +49,7 @@ func TestSuiteNoticesFlaws(t *testing.T) {
 // TestFlawedStore is what the child runs.
 func TestFlawedStore(t *testing.T) {
 	name := os.Getenv(flawVariable)
-	for _, f := range flaws {
+	for _, f := range slices.Concat(storeFlaws, changeFlaws, keepFlaws, findFlaws) {
 		if f.name == name {
 			Run(t, flawed(f.set))
 			return

@@ -147,7 +147,7 @@ func claimedIsNotClaimed(e *env) {
 	e.applied(done(first, "a"), begin(first, "b"), done(first, "b"), release(first))
 	e.applied(done(second, "x"), release(second))
 	e.nothing()
-	e.wantTotals(0, 3, 0, 0, 0)
+	e.wantTotals(0, 3, 0, 0, 0, 0)
 }
 
 func arrivalsOfClaimedWait(e *env) {

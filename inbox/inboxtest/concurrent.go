@@ -2,6 +2,7 @@ package inboxtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,6 +16,8 @@ var concurrentCases = []testCase{
 	{name: "ConcurrentClaimsShareTheKeys", run: concurrentClaims, once: true},
 	{name: "ConcurrentTakeoversElectOne", run: concurrentTakeovers, once: true},
 	{name: "ConcurrentWorkersKeepTheOrder", run: concurrentWorkers, once: true},
+	{name: "ConcurrentReplaysReplayOnce", run: concurrentReplays, once: true},
+	{name: "ConcurrentForgettingLeavesNothing", run: concurrentForgetting, once: true},
 }
 
 const callers = 8
@@ -50,7 +53,7 @@ func concurrentArrivals(e *env) {
 			e.Fatalf("concurrent arrivals of one event were answered %v, want accepted once", answers)
 		}
 	}
-	e.wantTotals(10*(callers+1), 0, 0, 0, 0)
+	e.wantTotals(10*(callers+1), 0, 0, 0, 0, 0)
 }
 
 func concurrentClaims(e *env) {
@@ -121,7 +124,7 @@ func concurrentTakeovers(e *env) {
 			e.applied(release(first))
 		}
 	}
-	e.wantTotals(0, 10, 0, 0, 0)
+	e.wantTotals(0, 10, 0, 0, 0, 0)
 }
 
 func concurrentWorkers(e *env) {
@@ -170,5 +173,79 @@ func concurrentWorkers(e *env) {
 			e.Fatalf("the events of key %q were worked as %q", k, ids)
 		}
 	}
-	e.wantTotals(0, keys*events, 0, 0, 0)
+	e.wantTotals(0, keys*events, 0, 0, 0, 0)
+}
+
+func concurrentReplays(e *env) {
+	for round := range 5 {
+		id := fmt.Sprint("event ", round)
+		r := e.ended(inbox.KindDead, id)
+		same := change(inbox.ChangeReplay, id)
+		applied := make([]bool, callers)
+		together(func(i int) {
+			c := same
+			if i >= 2 { // others have the same wish
+				c = change(inbox.ChangeReplay, id)
+			}
+			errs, err := e.store.Change(context.Background(), e.p, []inbox.Change{c})
+			if err != nil || errs != nil && errs[0] != nil && !errors.Is(errs[0], inbox.ErrState) {
+				e.Errorf("Change returned %v and %v", errs, err)
+			}
+			applied[i] = err == nil && (errs == nil || errs[0] == nil)
+		})
+		n := 0
+		for _, ok := range applied[1:] { // the first two are one call
+			if ok {
+				n++
+			}
+		}
+		after := e.wantState(id, inbox.StatePending, 0)
+		if n != 1 || applied[0] != applied[1] || len(after.Actions) != 1 || after.Seq <= r.Seq {
+			e.Fatalf("of concurrent replays %v were applied, and made of %+v the record %+v; want one", applied, r, after)
+		}
+		e.forget(r)
+	}
+}
+
+// concurrentForgetting forgets an event while its worker ends it, and others of
+// its key arrive.
+func concurrentForgetting(e *env) {
+	for round := range 5 {
+		key := fmt.Sprint("k", round)
+		e.events(key, key)
+		c := e.claim(key)
+		forget := change(inbox.ChangeForget, key)
+		together(func(i int) {
+			var err error
+			switch i {
+			case 0:
+				_, err = e.store.Settle(context.Background(), e.p, []inbox.Settlement{done(c, key)})
+			case 1, 2:
+				var errs []error
+				if errs, err = e.store.Change(context.Background(), e.p, []inbox.Change{forget}); errs != nil {
+					e.Errorf("Change returned %v", errs)
+				}
+			default:
+				_, err = e.store.Accept(context.Background(), e.p, []inbox.Arrival{arrival(fmt.Sprint(key, " ", i), key)})
+			}
+			if err != nil {
+				e.Errorf("caller %d: %v", i, err)
+			}
+		})
+		if got := e.get(key); len(got) != 0 {
+			e.Fatalf("a forgotten event has the records %+v", got)
+		}
+		e.wantTotals(callers-3, 0, 0, 0, 0, 0)
+		e.stale(done(c, key), retry(c, key, 0))
+		e.applied(release(c))
+		next := e.claim(key)
+		if len(next.Records) != callers-3 {
+			e.Fatalf("of %d events that arrived meanwhile, a claim brought %q", callers-3, idsOf(next.Records))
+		}
+		for _, r := range next.Records {
+			e.forget(r)
+		}
+		e.applied(release(next))
+	}
+	e.nothing()
 }

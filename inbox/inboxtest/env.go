@@ -72,7 +72,10 @@ func arrival(id, key string) inbox.Arrival { return arrivalOf(id, key, "payload 
 
 func arrivalOf(id, key, payload string) inbox.Arrival {
 	return inbox.Arrival{
-		Event:   inbox.Event{ID: "p/" + id, Provider: "p", Type: "t", Key: key, Payload: []byte(payload)},
+		Event: inbox.Event{
+			ID: "p/" + id, Provider: "p", Type: "t", Key: key, MessageID: "message of " + id, ExternalID: "sender's " + id,
+			Payload: []byte(payload),
+		},
 		Digest:  sha256.Sum256([]byte(payload)),
 		Streams: []string{stream},
 	}
@@ -225,11 +228,15 @@ func settlement(k inbox.Kind, c inbox.Claim, id string) inbox.Settlement {
 	default:
 		s.ID = "p/" + id
 	}
-	if k == inbox.KindRetry || k == inbox.KindDead || k == inbox.KindQuarantine {
-		s.Error = "it failed"
+	switch k {
+	case inbox.KindRetry, inbox.KindDead, inbox.KindQuarantine, inbox.KindUnknown:
+		s.Error, s.Failures = "it failed", []inbox.Failure{{Attempt: 1, At: failedAt, Error: "it failed"}}
 	}
 	return s
 }
+
+// failedAt is some time of a worker's clock.
+var failedAt = time.Date(2026, 11, 30, 12, 0, 0, 123456000, time.UTC) // to the microsecond, as it is kept
 
 func done(c inbox.Claim, id string) inbox.Settlement  { return settlement(inbox.KindDone, c, id) }
 func begin(c inbox.Claim, id string) inbox.Settlement { return settlement(inbox.KindBegin, c, id) }
@@ -332,13 +339,15 @@ func (e *env) list(q inbox.Query) []inbox.Record {
 }
 
 // wantTotals checks the number of records by state.
-func (e *env) wantTotals(pending, done, dead, quarantined, conflicts int) inbox.Totals {
+func (e *env) wantTotals(pending, done, dead, quarantined, conflicts, unknown int) inbox.Totals {
 	e.Helper()
 	t, err := e.store.Totals(context.Background())
 	if err != nil {
 		e.Fatalf("Totals: %v", err)
 	}
-	want := inbox.Totals{Pending: pending, Done: done, Dead: dead, Quarantined: quarantined, Conflicts: conflicts, Oldest: t.Oldest}
+	want := inbox.Totals{
+		Pending: pending, Done: done, Dead: dead, Quarantined: quarantined, Conflicts: conflicts, Unknown: unknown, Oldest: t.Oldest,
+	}
 	if t != want {
 		e.Fatalf("the totals are %+v, want %+v", t, want)
 	}

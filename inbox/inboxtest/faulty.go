@@ -22,11 +22,12 @@ type Faulty struct {
 }
 
 // A Step is one call of a [Faulty] store, with what it carries: exactly one field
-// is set, or none for a List or Totals. A hook must not change them.
+// is set, or none for a List, Totals or Sweep. A hook must not change them.
 type Step struct {
 	Arrivals    []inbox.Arrival
 	Ask         *inbox.Ask
 	Settlements []inbox.Settlement
+	Changes     []inbox.Change
 }
 
 // ErrFault is an error for hooks to return.
@@ -47,6 +48,11 @@ func (f *Faulty) Settle(ctx context.Context, p inbox.Params, s []inbox.Settlemen
 	return around(f, Step{Settlements: s}, func() ([]error, error) { return f.Store.Settle(ctx, p, s) })
 }
 
+// Change implements [inbox.Store].
+func (f *Faulty) Change(ctx context.Context, p inbox.Params, c []inbox.Change) ([]error, error) {
+	return around(f, Step{Changes: c}, func() ([]error, error) { return f.Store.Change(ctx, p, c) })
+}
+
 // List implements [inbox.Store].
 func (f *Faulty) List(ctx context.Context, q inbox.Query) ([]inbox.Record, error) {
 	return around(f, Step{}, func() ([]inbox.Record, error) { return f.Store.List(ctx, q) })
@@ -55,6 +61,16 @@ func (f *Faulty) List(ctx context.Context, q inbox.Query) ([]inbox.Record, error
 // Totals implements [inbox.Store].
 func (f *Faulty) Totals(ctx context.Context) (inbox.Totals, error) {
 	return around(f, Step{}, func() (inbox.Totals, error) { return f.Store.Totals(ctx) })
+}
+
+// Sweep implements [inbox.Sweeper]. Where the store is none, it removes nothing.
+func (f *Faulty) Sweep(ctx context.Context, n int) (removed int, err error) {
+	return around(f, Step{}, func() (int, error) {
+		if s, ok := f.Store.(inbox.Sweeper); ok {
+			return s.Sweep(ctx, n)
+		}
+		return 0, nil
+	})
 }
 
 // around runs a step between the two hooks.

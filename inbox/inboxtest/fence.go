@@ -21,10 +21,12 @@ var fenceCases = []testCase{
 
 var allKinds = []inbox.Kind{
 	inbox.KindBegin, inbox.KindDone, inbox.KindRetry, inbox.KindDead, inbox.KindQuarantine, inbox.KindRelease, inbox.KindExtend,
+	inbox.KindUnknown,
 }
 
 var ends = map[inbox.Kind]inbox.State{
 	inbox.KindDone: inbox.StateDone, inbox.KindDead: inbox.StateDead, inbox.KindQuarantine: inbox.StateQuarantined,
+	inbox.KindUnknown: inbox.StateUnknown,
 }
 
 func endTwice(e *env) {
@@ -45,7 +47,7 @@ func endTwice(e *env) {
 			e.Fatalf("the repeated %v changed the record from %+v to %+v", k, before, after)
 		}
 	}
-	e.wantTotals(0, 1, 1, 1, 0)
+	e.wantTotals(0, 1, 1, 1, 0, 1)
 }
 
 func endAgainAfterTakeover(e *env) {
@@ -75,7 +77,7 @@ func anotherEnd(e *env) {
 		e.wantState(id, ends[k], 1)
 		e.applied(release(c))
 	}
-	e.wantTotals(0, 1, 1, 1, 0)
+	e.wantTotals(0, 1, 1, 1, 0, 1)
 }
 
 func retryTwice(e *env) {
@@ -180,7 +182,7 @@ func recordOfAnotherKey(e *env) {
 		e.stale(settlement(k, byKey["k"], "x"), settlement(k, byKey["l"], "a"))
 	}
 	e.stale(retry(byKey["k"], "x", 0), begin(byKey["l"], "a"))
-	e.wantTotals(2, 0, 0, 0, 0)
+	e.wantTotals(2, 0, 0, 0, 0, 0)
 	e.nothing()
 }
 

@@ -24,7 +24,7 @@ func everyFieldIsKept(e *env) {
 		Event: inbox.Event{
 			ID: "p/all", Provider: "p", Type: "messages.messages.text", Version: "v24.0", Key: "p:1555:1666",
 			Fingerprinted: true, Unknown: true, Occurred: time.Date(2026, 11, 30, 12, 0, 0, 123456789, time.UTC),
-			Account: "account", Phone: "phone", MessageID: "message", ExternalID: "external",
+			Account: "account", Phone: "phone", MessageID: "message", ExternalID: "external", Trace: "00-0af7651916cd43dd8448eb211c80319c-01",
 			Payload: []byte(`{"id":"x"}`), Context: []byte(`{"entry":"y"}`),
 		},
 		Digest:  sha256.Sum256([]byte("all")),
@@ -98,7 +98,7 @@ func namesAreExact(e *env) {
 		e.wantRecords(c, c.Key)
 		e.applied(done(c, c.Key), release(c))
 	}
-	e.wantTotals(0, len(names), 0, 0, 0)
+	e.wantTotals(0, len(names), 0, 0, 0, 0)
 	if got := e.get("absent"); len(got) != 0 {
 		e.Fatalf("an event that is not known has %d records", len(got))
 	}

@@ -20,7 +20,7 @@ var listCases = []testCase{
 }
 
 func listSelectsAState(e *env) {
-	for _, s := range []string{"pending", "done", "dead", "quarantine"} {
+	for _, s := range []string{"pending", "done", "dead", "quarantine", "unknown"} {
 		e.events(s, s)
 	}
 	for _, c := range e.claims() {
@@ -31,6 +31,8 @@ func listSelectsAState(e *env) {
 			e.applied(settlement(inbox.KindDead, c, c.Key), release(c))
 		case "quarantine":
 			e.applied(settlement(inbox.KindQuarantine, c, c.Key), release(c))
+		case "unknown":
+			e.applied(settlement(inbox.KindUnknown, c, c.Key), release(c))
 		default:
 			e.applied(release(c))
 		}
@@ -43,6 +45,7 @@ func listSelectsAState(e *env) {
 		inbox.StateDead:        {"dead"},
 		inbox.StateQuarantined: {"quarantine", "raw"},
 		inbox.StateConflict:    {"done"},
+		inbox.StateUnknown:     {"unknown"},
 	} {
 		if got := e.in(s); !slices.Equal(got, want) {
 			e.Fatalf("%v are listed as %v, want %v", got, s, want)
@@ -123,33 +126,37 @@ func seqRises(e *env) {
 }
 
 func totalsFollow(e *env) {
-	e.wantTotals(0, 0, 0, 0, 0)
+	e.wantTotals(0, 0, 0, 0, 0, 0)
 	e.events("k", "a", "b", "c", "d")
-	e.wantTotals(4, 0, 0, 0, 0)
+	e.wantTotals(4, 0, 0, 0, 0, 0)
 	c := e.claim("k")
-	e.wantTotals(4, 0, 0, 0, 0)
+	e.wantTotals(4, 0, 0, 0, 0, 0)
 	e.applied(done(c, "a"), begin(c, "b"))
-	e.wantTotals(3, 1, 0, 0, 0)
+	e.wantTotals(3, 1, 0, 0, 0, 0)
 	e.applied(settlement(inbox.KindDead, c, "b"), begin(c, "c"))
-	e.wantTotals(2, 1, 1, 0, 0)
+	e.wantTotals(2, 1, 1, 0, 0, 0)
 	e.applied(settlement(inbox.KindQuarantine, c, "c"), begin(c, "d"))
-	e.wantTotals(1, 1, 1, 1, 0)
+	e.wantTotals(1, 1, 1, 1, 0, 0)
 	e.applied(retry(c, "d", longLease))
-	e.wantTotals(1, 1, 1, 1, 0)
+	e.wantTotals(1, 1, 1, 1, 0, 0)
 	e.answered(inbox.Conflict, arrivalOf("a", "k", "other"))
 	e.answered(inbox.Duplicate, arrival("a", "k"))
 	e.answered(inbox.Quarantined, raw("raw"))
-	e.wantTotals(1, 1, 1, 2, 1)
+	e.wantTotals(1, 1, 1, 2, 1, 0)
+	e.events("l", "x")
+	l := e.claim("l")
+	e.applied(settlement(inbox.KindUnknown, l, "x"), release(l))
+	e.wantTotals(1, 1, 1, 2, 1, 1)
 }
 
 func oldestIsOfTheFirst(e *env) {
-	if t := e.wantTotals(0, 0, 0, 0, 0); t.Oldest != 0 {
+	if t := e.wantTotals(0, 0, 0, 0, 0, 0); t.Oldest != 0 {
 		e.Fatalf("the oldest of nothing is %v old", t.Oldest)
 	}
 	e.events("k", "a", "b")
 	e.sleep(e.short)
 	e.events("l", "x")
-	if t := e.wantTotals(3, 0, 0, 0, 0); t.Oldest < e.short*9/10 {
+	if t := e.wantTotals(3, 0, 0, 0, 0, 0); t.Oldest < e.short*9/10 {
 		e.Fatalf("the oldest pending record is %v old, want %v", t.Oldest, e.short)
 	}
 	for _, c := range e.claims() {
@@ -157,7 +164,7 @@ func oldestIsOfTheFirst(e *env) {
 			e.applied(done(c, "a"), begin(c, "b"), done(c, "b"), release(c))
 		}
 	}
-	if t := e.wantTotals(1, 2, 0, 0, 0); e.virtual && t.Oldest >= e.short {
+	if t := e.wantTotals(1, 2, 0, 0, 0, 0); e.virtual && t.Oldest >= e.short {
 		e.Fatalf("when the older ones are done, the oldest pending record is %v old, want less than %v", t.Oldest, e.short)
 	}
 }

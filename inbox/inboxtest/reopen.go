@@ -11,6 +11,7 @@ var reopenCases = []testCase{
 	{name: "ReopenKeepsWhatWasAccepted", run: reopenKeepsAccepted},
 	{name: "ReopenKeepsClaims", run: reopenKeepsClaims},
 	{name: "ReopenKeepsSettlements", run: reopenKeepsSettlements},
+	{name: "ReopenKeepsChanges", run: reopenKeepsChanges},
 }
 
 // reopen closes the store and opens it again, and says whether it can be.
@@ -33,7 +34,7 @@ func reopenKeepsAccepted(e *env) {
 	e.answered(inbox.Quarantined, raw("raw"))
 	before := e.record("b")
 	e.reopen()
-	e.wantTotals(2, 0, 0, 1, 1)
+	e.wantTotals(2, 0, 0, 1, 1, 0)
 	if after := e.record("b"); after.Seq != before.Seq || !after.Received.Equal(before.Received) {
 		e.Fatalf("the record %+v is %+v after the store was opened again", before, after)
 	}
@@ -75,7 +76,7 @@ func reopenKeepsSettlements(e *env) {
 	e.reopen()
 	e.applied(done(c, "a"), release(c)) // the answer was lost with the process
 	e.nothing()
-	e.wantTotals(0, 1, 1, 0, 0)
+	e.wantTotals(0, 1, 1, 0, 0, 0)
 	if got := e.in(inbox.StateDead); !slices.Equal(got, []string{"b"}) {
 		e.Fatalf("dead are %q after the store was opened again", got)
 	}
@@ -85,4 +86,27 @@ func reopenKeepsSettlements(e *env) {
 	if next := e.claim("k"); next.Token <= c.Token {
 		e.Fatalf("after the store was opened again an owner has token %d, want more than %d", next.Token, c.Token)
 	}
+}
+
+func reopenKeepsChanges(e *env) {
+	e.accepted(full("a"))
+	c := e.claim("a")
+	e.applied(settlement(inbox.KindUnknown, c, "a"), release(c))
+	e.ended(inbox.KindDead, "b")
+	e.ended(inbox.KindDead, "c")
+	redaction, replay := change(inbox.ChangeRedact, "a"), change(inbox.ChangeReplay, "b")
+	e.changed(redaction, replay, change(inbox.ChangeForget, "c"))
+	a, b := e.record("a"), e.record("b")
+	e.reopen()
+	e.wantTotals(1, 0, 0, 0, 0, 1)
+	e.changed(redaction, replay) // the answer was lost with the process
+	for id, before := range map[string]inbox.Record{"a": a, "b": b} {
+		if after := e.record(id); after.Seq != before.Seq || ageless(after) != ageless(before) {
+			e.Fatalf("the record %+v is %+v after the store was opened again", before, after)
+		}
+	}
+	if got := len(e.get("c")); got != 0 {
+		e.Fatalf("a forgotten event has %d records after the store was opened again", got)
+	}
+	e.wantRecords(e.claim("b"), "b")
 }

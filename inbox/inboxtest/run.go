@@ -14,7 +14,8 @@
 //	}
 //
 // The suite needs the standard library only. [Faulty] fails on purpose, to test
-// what stands on a store.
+// what stands on a store. [Storm] tests the endpoint of a webhook and what stands
+// behind it, which need not use package inbox.
 package inboxtest
 
 import (
@@ -93,7 +94,8 @@ func allCases() []testCase {
 	var all []testCase
 	for _, cases := range [][]testCase{
 		acceptCases, conflictCases, fieldCases, claimCases, dueCases, settleCases, fenceCases,
-		listCases, sweepCases, concurrentCases, reopenCases, modelCases,
+		outcomeCases, failureCases, formCases, changeCases, replayCases, redactCases, forgetCases,
+		listCases, findCases, sweepCases, eraseCases, concurrentCases, reopenCases, modelCases,
 	} {
 		all = append(all, cases...)
 	}

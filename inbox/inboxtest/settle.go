@@ -12,6 +12,7 @@ var settleCases = []testCase{
 	{name: "DoneEndsTheRecord", run: doneEnds},
 	{name: "DeadIsKeptWithItsError", run: givenUpIsKept(inbox.KindDead, inbox.StateDead)},
 	{name: "QuarantineIsKeptWithItsError", run: givenUpIsKept(inbox.KindQuarantine, inbox.StateQuarantined)},
+	{name: "UnknownIsKeptWithItsError", run: givenUpIsKept(inbox.KindUnknown, inbox.StateUnknown)},
 	{name: "AnEndDoesNotReleaseTheKey", run: endDoesNotRelease},
 	{name: "GivenUpDoesNotBlockItsKey", run: givenUpDoesNotBlock},
 	{name: "DoneKeepsTheLastError", run: doneKeepsTheLastError},
@@ -40,7 +41,7 @@ func doneEnds(e *env) {
 	if got := r.Expires.Sub(r.Settled); got != longRetention {
 		e.Fatalf("a record that is done expires after %v, want %v", got, longRetention)
 	}
-	e.wantTotals(1, 1, 0, 0, 0)
+	e.wantTotals(1, 1, 0, 0, 0, 0)
 }
 
 func givenUpIsKept(k inbox.Kind, s inbox.State) func(*env) {
@@ -52,8 +53,12 @@ func givenUpIsKept(k inbox.Kind, s inbox.State) func(*env) {
 		if r.LastError != "it failed" {
 			e.Fatalf("the record keeps the error %q", r.LastError)
 		}
-		if got := r.Expires.Sub(r.Settled); got != longKeep {
-			e.Fatalf("a record that was given up expires after %v, want %v", got, longKeep)
+		if s == inbox.StateUnknown {
+			if r.Settled.IsZero() || !r.Expires.IsZero() || !r.Erases.IsZero() {
+				e.Fatalf("an unknown record ended at %v, expires at %v and erases at %v, want neither", r.Settled, r.Expires, r.Erases)
+			}
+		} else if got := r.Expires.Sub(r.Settled); got != longKeep || !r.Erases.Equal(r.Expires) {
+			e.Fatalf("a record that was given up expires after %v, want %v, and erases at %v", got, longKeep, r.Erases)
 		}
 		if got := e.in(s); len(got) != 1 {
 			e.Fatalf("%q are listed as %v", got, s)
@@ -63,7 +68,7 @@ func givenUpIsKept(k inbox.Kind, s inbox.State) func(*env) {
 }
 
 func endDoesNotRelease(e *env) {
-	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine} {
+	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindUnknown} {
 		id := k.String()
 		e.events(id, id, "next to "+id)
 		c := e.claim(id)
@@ -123,7 +128,7 @@ func extendAfterLapse(e *env) {
 }
 
 func lapsedMaySettle(e *env) {
-	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindRetry, inbox.KindRelease} {
+	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindUnknown, inbox.KindRetry, inbox.KindRelease} {
 		id := "lapsed " + k.String()
 		e.events(id, id)
 		c := e.lapsed(id)
@@ -166,11 +171,11 @@ func beginOnlyTheFirst(e *env) {
 func endNeedsBegin(e *env) {
 	e.events("k", "a", "b")
 	c := e.claim("k")
-	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindRetry} {
+	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindUnknown, inbox.KindRetry} {
 		e.stale(settlement(k, c, "b")) // it is not its turn
 	}
 	e.applied(done(c, "a"))
-	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindRetry} {
+	for _, k := range []inbox.Kind{inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindUnknown, inbox.KindRetry} {
 		e.stale(settlement(k, c, "b")) // nor was it begun
 	}
 	e.wantState("b", inbox.StatePending, 0)
@@ -181,7 +186,7 @@ func batchInOrder(e *env) {
 	e.events("k", "a", "b", "c")
 	c := e.claim("k")
 	e.applied(done(c, "a"), begin(c, "b"), done(c, "b"), begin(c, "c"), done(c, "c"), release(c))
-	e.wantTotals(0, 3, 0, 0, 0)
+	e.wantTotals(0, 3, 0, 0, 0, 0)
 	e.events("k", "d")
 	d := e.claim("k")
 	errs := e.settle(release(d), done(d, "d"))
@@ -206,7 +211,7 @@ func batchAnswersEach(e *env) {
 			e.Fatalf("settlement %d of a batch returned %v; want it applied: %t", i, errs[i], want)
 		}
 	}
-	e.wantTotals(0, 2, 0, 0, 0)
+	e.wantTotals(0, 2, 0, 0, 0, 0)
 }
 
 func appliedBatch(e *env) {

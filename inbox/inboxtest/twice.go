@@ -57,11 +57,19 @@ func (s *twiceStore) Claim(ctx context.Context, a inbox.Ask) (inbox.Claimed, err
 		i := slices.IndexFunc(second.Claims, func(o inbox.Claim) bool { return o.Key == c.Key })
 		if i < 0 || second.Claims[i].Token != c.Token || second.Claims[i].More != c.More ||
 			!slices.Equal(idsOf(second.Claims[i].Records), idsOf(c.Records)) ||
-			second.Claims[i].Records[0].Attempts != c.Records[0].Attempts {
+			attempts(second.Claims[i]) != attempts(c) {
 			s.t.Fatalf("an ask was answered with %+v, and sent again with %+v", first.Claims, second.Claims)
 		}
 	}
 	return first, nil
+}
+
+// attempts is how often the first record of a claim was begun.
+func attempts(c inbox.Claim) int {
+	if len(c.Records) == 0 {
+		return 0
+	}
+	return c.Records[0].Attempts
 }
 
 func (s *twiceStore) Settle(ctx context.Context, p inbox.Params, settlements []inbox.Settlement) ([]error, error) {
@@ -82,6 +90,29 @@ func (s *twiceStore) Settle(ctx context.Context, p inbox.Params, settlements []i
 	}
 	for i, one := range settlements {
 		if a, b := errorAt(first, i), errorAt(second, i); times[one.Key] == 1 && (a == nil) != (b == nil) {
+			s.t.Fatalf("the %v of %q was answered %v, and sent again %v", one.Kind, one.ID, a, b)
+		}
+	}
+	return first, nil
+}
+
+func (s *twiceStore) Change(ctx context.Context, p inbox.Params, changes []inbox.Change) ([]error, error) {
+	s.t.Helper()
+	first, err := s.Store.Change(ctx, p, changes)
+	if err != nil {
+		return first, err
+	}
+	second, err := s.Store.Change(ctx, p, changes)
+	if err != nil {
+		return nil, err
+	}
+	// Of several changes of one event, an earlier one is no longer its last.
+	times := map[string]int{}
+	for _, one := range changes {
+		times[one.ID]++
+	}
+	for i, one := range changes {
+		if a, b := errorAt(first, i), errorAt(second, i); times[one.ID] == 1 && (a == nil) != (b == nil) {
 			s.t.Fatalf("the %v of %q was answered %v, and sent again %v", one.Kind, one.ID, a, b)
 		}
 	}
