@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/internal/webhook/webhooktest"
 )
 
-var update = flag.Bool("update", false, "write testdata/events.txt anew; read the difference before you keep it")
+var update = flag.Bool("update", false, "write the files in testdata anew; read the difference before you keep it")
 
 // The sample bodies' events, one line each, are a file that a person has read.
 func TestSampleBodies(t *testing.T) {
@@ -31,19 +30,7 @@ func TestSampleBodies(t *testing.T) {
 			fmt.Fprintf(&got, "\t%s\t%s\t%s%s\n", e.ID, e.Key, e.Type, marks(e))
 		}
 	}
-	const golden = "testdata/events.txt"
-	if *update {
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("the events differ from %s; got\n%s", golden, got.String())
-	}
+	checkGolden(t, "testdata/events.txt", got.Bytes())
 }
 
 func marks(e inbox.Event) (s string) {
@@ -64,6 +51,40 @@ func TestSharedBodies(t *testing.T) {
 	testReference(t, webhooktest.Shared(t, "meta-"))
 }
 
+// The shared bodies' events with all that they are found and ordered by, one row
+// each below the name of the file, are a file that a person has read.
+func TestSharedBodiesRowByRow(t *testing.T) {
+	var got bytes.Buffer
+	for _, b := range webhooktest.Shared(t, "meta-") {
+		events, err := source(t).Decode(b.Data)
+		if err != nil {
+			t.Errorf("%s: %v", b.Name, err)
+		}
+		fmt.Fprintln(&got, b.Name)
+		for _, e := range events {
+			fmt.Fprintf(&got, "\t%s\tkey %s\taccount %s\tphone %s\tmessage %s\texternal %s\t%s%s\n",
+				e.ID, e.Key, e.Account, e.Phone, e.MessageID, e.ExternalID, e.Type, marks(e))
+		}
+	}
+	checkGolden(t, "testdata/shared.txt", got.Bytes())
+}
+
+func checkGolden(t *testing.T, golden string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("the events differ from %s; got\n%s", golden, got)
+	}
+}
+
 // Decode is compared with a second, slow reading by encoding/json, which knows
 // nothing but the rules for identities.
 func testReference(t *testing.T, bodies []webhooktest.Body) {
@@ -73,13 +94,13 @@ func testReference(t *testing.T, bodies []webhooktest.Body) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []string
+			var got []row
 			for _, e := range events {
 				id := e.ID
 				if e.Fingerprinted {
 					id = "meta/fp/"
 				}
-				got = append(got, id)
+				got = append(got, row{id, e.Account, e.MessageID, e.ExternalID})
 			}
 			if want := reference(t, b.Data); !slices.Equal(got, want) {
 				t.Errorf("got  %q\nwant %q", got, want)
@@ -88,46 +109,53 @@ func testReference(t *testing.T, bodies []webhooktest.Body) {
 	}
 }
 
-func reference(t *testing.T, body []byte) (ids []string) {
+// A row is what the reference says of an event.
+type row struct{ id, account, message, external string }
+
+func reference(t *testing.T, body []byte) (rows []row) {
 	var top map[string]any
 	if err := json.Unmarshal(body, &top); err != nil {
 		t.Fatal(err)
 	}
-	var changes []any
-	if entries, ok := top["entry"].([]any); ok {
-		for _, e := range entries {
-			changes = append(changes, e.(map[string]any)["changes"].([]any)...)
-		}
-	} else {
-		changes = []any{top}
+	entries, ok := top["entry"].([]any)
+	if !ok {
+		entries = []any{map[string]any{"changes": []any{top}}}
 	}
-	for _, c := range changes {
-		c := c.(map[string]any)
-		value := c["value"].(map[string]any)
-		found := 0
-		// The order within a change is compared only where it has one array.
-		for _, array := range []string{"messages", "statuses", "message_echoes", "calls", "groups", "state_sync"} {
-			list, _ := value[array].([]any)
-			for _, el := range list {
-				ids = append(ids, referenceID(c["field"].(string), array, el.(map[string]any)))
-				found++
-			}
-		}
-		history, _ := value["history"].([]any)
-		for _, h := range history {
-			threads, _ := h.(map[string]any)["threads"].([]any)
-			for _, th := range threads {
-				for _, m := range th.(map[string]any)["messages"].([]any) {
-					ids = append(ids, referenceID(c["field"].(string), "history", m.(map[string]any)))
-					found++
-				}
-			}
-		}
-		if found == 0 {
-			ids = append(ids, "meta/fp/")
+	for _, e := range entries {
+		account, _ := e.(map[string]any)["id"].(string)
+		for _, c := range e.(map[string]any)["changes"].([]any) {
+			rows = append(rows, referenceRows(c.(map[string]any), account)...)
 		}
 	}
-	return ids
+	return rows
+}
+
+func referenceRows(c map[string]any, account string) (rows []row) {
+	value := c["value"].(map[string]any)
+	add := func(array string, list any) {
+		elements, _ := list.([]any)
+		for _, el := range elements {
+			e := el.(map[string]any)
+			message, _ := e["id"].(string)
+			external, _ := e["biz_opaque_callback_data"].(string)
+			rows = append(rows, row{referenceID(c["field"].(string), array, e), account, message, external})
+		}
+	}
+	// The order within a change is compared only where it has one array.
+	for _, array := range []string{"messages", "statuses", "message_echoes", "calls", "groups", "state_sync"} {
+		add(array, value[array])
+	}
+	history, _ := value["history"].([]any)
+	for _, h := range history {
+		threads, _ := h.(map[string]any)["threads"].([]any)
+		for _, th := range threads {
+			add("history", th.(map[string]any)["messages"])
+		}
+	}
+	if len(rows) == 0 {
+		rows = append(rows, row{id: "meta/fp/", account: account})
+	}
+	return rows
 }
 
 func referenceID(field, array string, e map[string]any) string {
@@ -162,20 +190,26 @@ func TestSampleIdentitiesAreDistinct(t *testing.T) {
 	}
 }
 
+func TestVectors(t *testing.T) {
+	testVectors(t, webhooktest.Kept(t, "meta"))
+}
+
 func TestSharedVectors(t *testing.T) {
-	for _, v := range webhooktest.Vectors(t, "meta") {
+	testVectors(t, webhooktest.Vectors(t, "meta"))
+}
+
+func testVectors(t *testing.T, vectors []webhooktest.Vector) {
+	for _, v := range vectors {
 		t.Run(v.ID, func(t *testing.T) {
 			s, err := whatsapp.New(&whatsapp.Options{Secrets: []whatsapp.Secret{{Value: v.Secret}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := make(http.Header)
-			for name, value := range v.Headers {
-				h.Set(name, value)
-			}
-			_, err = s.Verify(&inbox.Delivery{Header: h, Body: []byte(v.Body)})
-			if (err == nil) != (v.Expected == "valid") {
-				t.Errorf("%v, expected %s", err, v.Expected)
+			_, err = s.Verify(v.Delivery(now))
+			if v.Valid() {
+				checkReason(t, err, "")
+			} else {
+				checkReason(t, err, inbox.WrongSignature)
 			}
 		})
 	}

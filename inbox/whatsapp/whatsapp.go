@@ -38,8 +38,10 @@
 // terminate, which has the ID of its connect, for a conflict: it is kept and
 // listed, and no handler ever sees it. List the conflicts to learn how calls ended.
 //
-// The test button of the App Dashboard sends the same message ID every time, so
-// the second press is a duplicate of the first.
+// The test button of the App Dashboard sends the same message ID every time,
+// ABGGFlA5Fpa, under the entry 0, so the second press is a duplicate of the first.
+// It hides no real event, whose ID or entry is another, and no test of another
+// field.
 //
 // # Ordering keys
 //
@@ -104,8 +106,9 @@ type Secret struct {
 	NotBefore, NotAfter time.Time
 }
 
-// New returns a source. It fails without a secret, on an empty secret and on a
-// secret that ends before it begins. The options are copied. It does no I/O.
+// New returns a source. It fails with [inbox.ErrInvalid] without a secret, on an
+// empty secret and on a secret that ends before it begins. The options are copied.
+// It does no I/O.
 func New(opts *Options) (*Source, error) {
 	var o Options
 	if opts != nil {
@@ -113,7 +116,7 @@ func New(opts *Options) (*Source, error) {
 	}
 	s := &Source{secrets: webhook.Copy(o.Secrets), token: o.VerifyToken}
 	if err := webhook.CheckSecrets(s.secrets); err != nil {
-		return nil, fmt.Errorf("whatsapp: new: %w", err)
+		return nil, fmt.Errorf("whatsapp: new: %w: %w", inbox.ErrInvalid, err)
 	}
 	return s, nil
 }

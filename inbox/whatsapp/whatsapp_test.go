@@ -196,7 +196,7 @@ func TestNew(t *testing.T) {
 		"ends too soon":    {Secrets: []whatsapp.Secret{{Value: secret, NotBefore: now, NotAfter: now.Add(-1)}}},
 		"too many secrets": {Secrets: many},
 	} {
-		if s, err := whatsapp.New(o); err == nil || s != nil || strings.Contains(err.Error(), secret) {
+		if s, err := whatsapp.New(o); !errors.Is(err, inbox.ErrInvalid) || s != nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
 	}

@@ -85,7 +85,7 @@ func identity(id webhook.Value, kind string, text webhook.Value) (identity strin
 		return "", false, errors.New("the envelope has neither an id nor a type")
 	case name == "":
 		return provider + "/fp/" + webhook.Digest([]byte(kind), text), true, nil
-	case strings.HasPrefix(name, "fp/") || !webhook.Plain(provider+"/"+name):
+	case strings.HasPrefix(name, "fp/") || strings.HasPrefix(name, "raw/") || !webhook.Plain(provider+"/"+name):
 		return provider + "/fp/" + webhook.Digest([]byte("id"), []byte(kind), id), false, nil
 	}
 	return provider + "/" + name, false, nil

@@ -22,8 +22,8 @@
 // The digest of an envelope without an ID covers its type and its bytes
 // (Fingerprinted is set): two such envelopes that are alike are taken for one. An
 // ID that would make the identity longer than 512 bytes, that has control
-// characters or is not UTF-8, or that begins with "fp/", is replaced by a digest
-// of the ID in the same form.
+// characters or is not UTF-8, or that begins with "fp/" or "raw/", is replaced by a
+// digest of the ID in the same form.
 //
 // # Ordering keys
 //
@@ -96,9 +96,9 @@ type Secret struct {
 	NotBefore, NotAfter time.Time
 }
 
-// New returns a source. It fails without a secret, on an empty secret, on a
-// secret that ends before it begins and on negative durations. The options are
-// copied. It does no I/O.
+// New returns a source. It fails with [inbox.ErrInvalid] without a secret, on an
+// empty secret, on a secret that ends before it begins and on negative durations.
+// The options are copied. It does no I/O.
 func New(opts *Options) (*Source, error) {
 	var o Options
 	if opts != nil {
@@ -106,10 +106,10 @@ func New(opts *Options) (*Source, error) {
 	}
 	s := &Source{secrets: webhook.Copy(o.Secrets), tolerance: o.Tolerance, skew: o.Skew}
 	if err := webhook.CheckSecrets(s.secrets); err != nil {
-		return nil, fmt.Errorf("ycloud: new: %w", err)
+		return nil, fmt.Errorf("ycloud: new: %w: %w", inbox.ErrInvalid, err)
 	}
 	if s.tolerance < 0 || s.skew < 0 {
-		return nil, fmt.Errorf("ycloud: new: negative tolerance %v or skew %v", s.tolerance, s.skew)
+		return nil, fmt.Errorf("ycloud: new: %w: negative tolerance %v or skew %v", inbox.ErrInvalid, s.tolerance, s.skew)
 	}
 	if s.tolerance == 0 {
 		s.tolerance = Horizon

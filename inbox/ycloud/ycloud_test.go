@@ -184,7 +184,7 @@ func TestNew(t *testing.T) {
 		"negative tolerance": {Secrets: one, Tolerance: -1},
 		"negative skew":      {Secrets: one, Skew: -1},
 	} {
-		if s, err := ycloud.New(o); err == nil || s != nil || strings.Contains(err.Error(), secret) {
+		if s, err := ycloud.New(o); !errors.Is(err, inbox.ErrInvalid) || s != nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
 	}
@@ -209,53 +209,33 @@ func TestNothingPrintsTheSecret(t *testing.T) {
 	}
 }
 
+func TestVectors(t *testing.T) {
+	testVectors(t, webhooktest.Kept(t, "ycloud"))
+}
+
 func TestSharedVectors(t *testing.T) {
-	for _, v := range webhooktest.Vectors(t, "ycloud") {
+	testVectors(t, webhooktest.Vectors(t, "ycloud"))
+}
+
+func testVectors(t *testing.T, vectors []webhooktest.Vector) {
+	for _, v := range vectors {
 		t.Run(v.ID, func(t *testing.T) {
 			s, err := ycloud.New(&ycloud.Options{Secrets: []ycloud.Secret{{Value: v.Secret}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := make(http.Header)
-			for name, value := range v.Headers {
-				h.Set(name, value)
-			}
-			at, ok := ycloud.SignedAt(h)
+			d := v.Delivery(now)
+			at, ok := ycloud.SignedAt(d.Header)
 			if !ok {
 				t.Fatal("the header has no time")
 			}
-			_, err = s.Verify(&inbox.Delivery{Header: h, Body: []byte(v.Body), Received: at})
-			if v.Expected == "valid" {
+			d.Received = at
+			_, err = s.Verify(d)
+			if v.Valid() {
 				checkReason(t, err, "")
 			} else {
 				checkReason(t, err, inbox.WrongSignature)
 			}
 		})
 	}
-}
-
-func FuzzVerify(f *testing.F) {
-	at := fmt.Sprint(now.Unix())
-	f.Add("t="+at+",s="+mac(secret, at+".{}"), []byte("{}"))
-	f.Add("t=1,s=2", []byte(""))
-	f.Add("s=,t=,", []byte("{}"))
-	s := source(f)
-	f.Fuzz(func(t *testing.T, header string, body []byte) {
-		d := &inbox.Delivery{Header: http.Header{}, Body: body, Received: now}
-		d.Header.Set("YCloud-Signature", header)
-		got, err := s.Verify(d)
-		if err == nil {
-			signed, ok := ycloud.SignedAt(d.Header)
-			if !ok || signed.Before(now.Add(-6*time.Hour)) || string(got) != string(body) || !strings.Contains(strings.ToLower(header), "s=") {
-				t.Errorf("accepted %q", header)
-			}
-		} else if !errors.Is(err, inbox.ErrRejected) {
-			t.Errorf("%v is no RejectError", err)
-		}
-		// A correct signature over whatever body verifies.
-		d.Header.Set("YCloud-Signature", ycloud.Sign(secret, now, body))
-		if _, err := s.Verify(d); err != nil {
-			t.Error(err)
-		}
-	})
 }

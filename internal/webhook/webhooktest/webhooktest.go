@@ -49,7 +49,9 @@ type Vector struct {
 	Body               string
 	BodyFile           string `json:"body_file"`
 	Headers            map[string]string
-	Expected           string // "valid" or "invalid"
+	URL                string            // where the provider sent it
+	Params             map[string]string // of a form
+	Expected           string            // "valid" or "invalid", with or without more
 }
 
 // Vectors returns the vectors of a scheme that lie beside the shared bodies, with
