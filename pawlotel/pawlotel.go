@@ -1,11 +1,12 @@
 // Package pawlotel makes OpenTelemetry instruments of what the primitives count.
 //
-// [Dedup], [Seqgen], [Order] and [Lanes] register observable instruments over the
-// Stats of one guard, generator, buffer or set of lanes: nothing is added to their
-// calls, and a collection costs one snapshot. [Totals], [Held] and [LanesWaiting] add what
-// only the store knows, at the price of a read of the store at each collection. [OrderHooks]
-// and [DedupHooks] return hooks that record histograms as things happen: waiting
-// times, ages of duplicates.
+// [Dedup], [Seqgen], [Order], [Lanes] and [Inbox] register observable instruments over
+// the Stats of one guard, generator, buffer, set of lanes or box: nothing is added to
+// their calls, and a collection costs one snapshot. [Totals], [Held], [LanesWaiting] and
+// [InboxTotals] add what only the store knows, at the price of a read of the store at
+// each collection. [DedupHooks], [OrderHooks] and [InboxHooks] return hooks that record
+// things as they happen: waiting times, ages of duplicates, latencies, events by
+// type. [InboxTrace] carries trace contexts.
 //
 //	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 //	meter := provider.Meter("example.com/service")
@@ -14,8 +15,8 @@
 //
 // Counters count from when the primitive was made, in this process. Give each
 // primitive attributes that tell it from others of its kind; no key, ID or payload
-// becomes an attribute, except the names of accounts in [Lanes], which the caller
-// chooses to have.
+// becomes an attribute, except the names of accounts in [Lanes], and of accounts and
+// business phone numbers in [InboxHooks], which the caller chooses to have.
 //
 // Names begin with pawl.; durations are in seconds. Instruments are registered until
 // Unregister of what the function returns, or until the provider is shut down. All
