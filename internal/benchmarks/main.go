@@ -31,6 +31,7 @@ func comparisons() []Comparison {
 	all = append(all, pgComparisons()...)
 	all = append(all, orderPGComparisons()...)
 	all = append(all, seqgenPGComparisons()...)
+	all = append(all, inboxPGComparisons()...)
 	all = append(all, boltComparisons()...)
 	all = append(all, orderBoltComparisons()...)
 	all = append(all, seqgenBoltComparisons()...)
