@@ -20,6 +20,7 @@ var errBodies = errors.New("no bodies")
 type body struct {
 	provider  *provider
 	bytes     []byte
+	sealed    bool   // sent encrypted, where the provider has a mode for that
 	positions string // with -order: what the header says
 }
 
@@ -50,7 +51,14 @@ func readBodies(dir string) (bodies []body, skipped int, err error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		bodies = append(bodies, body{provider: p, bytes: b})
+		next := body{provider: p, bytes: b}
+		if p.open != nil { // every second body, and what is encrypted in its file
+			if next.bytes, err = p.open(b); err != nil {
+				return nil, 0, fmt.Errorf("%s: %w", name, err)
+			}
+			next.sealed = len(bodies)%2 == 1 || len(next.bytes) != len(b)
+		}
+		bodies = append(bodies, next)
 	}
 	if len(bodies) == 0 {
 		return nil, skipped, fmt.Errorf("%w: no file of a known provider in %s, such as meta-*.json", errBodies, dir)

@@ -169,25 +169,19 @@ func (b *bolt) effects() (list []effect, err error) {
 	return list, err
 }
 
-// ordered refuses data that was begun with -order where it is not in use, and the
-// other way round: half of its events would have no number, or wait for ever.
 func (b *bolt) ordered(by string) (name string, changed bool, err error) {
 	totals, err := b.box.Totals(context.Background())
 	if err != nil {
 		return "", false, err
 	}
-	begun := totals != (inbox.Totals{})
 	err = b.db.Update(func(tx *bbolt.Tx) error {
 		run, err := tx.CreateBucketIfNotExists(runBucket)
 		if err != nil {
 			return err
 		}
 		before := string(run.Get([]byte("order")))
-		switch {
-		case begun && before == "" && by != "":
-			return fmt.Errorf("%s was begun without -order: its events have no numbers", b.db.Path())
-		case begun && before != "" && by == "":
-			return fmt.Errorf("%s was begun with -order: some of its events may wait for their turn", b.db.Path())
+		if err := sameOrder(b.db.Path(), totals, before, by); err != nil {
+			return err
 		}
 		changed = before != by
 		if name = string(run.Get([]byte("name"))); name != "" {

@@ -104,19 +104,18 @@ func send(ctx context.Context, client *http.Client, url string, d delivery) (sta
 }
 
 func post(ctx context.Context, client *http.Client, url string, d delivery) (status int, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.bytes))
+	signed, err := d.provider.sign(d.body, d.fault == forged)
 	if err != nil {
 		return 0, err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	secret := ""
-	if d.fault == forged {
-		secret = forgedSecret
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"?"+signed.query.Encode(), bytes.NewReader(signed.body))
+	if err != nil {
+		return 0, err
 	}
+	r.Header = signed.header
 	if d.positions != "" {
 		r.Header.Set(positionHeader, d.positions)
 	}
-	d.provider.sign(r.Header, secret, d.bytes)
 	answer, err := client.Do(r)
 	if err != nil {
 		return 0, err

@@ -56,11 +56,29 @@ type storage interface {
 
 // open opens the storage. Claims are where effects are claimed; nil: in the storage
 // itself.
-func open(c config, claims dedup.Store) (storage, error) {
-	if c.store == "bolt" {
+func open(ctx context.Context, c config, claims dedup.Store) (storage, error) {
+	switch c.store {
+	case "bolt":
 		return openBolt(c.data, claims)
+	case "redis":
+		return openRedis(ctx, c.redis)
+	case "postgres":
+		return openPostgres(ctx, c.postgres)
 	}
 	return openMemory(claims)
+}
+
+// sameOrder refuses data that was begun with -order where it is not in use, and the
+// other way round: half of its events would have no number, or wait for ever.
+func sameOrder(data string, t inbox.Totals, before, by string) error {
+	begun := t != (inbox.Totals{})
+	switch {
+	case begun && before == "" && by != "":
+		return fmt.Errorf("%s was begun without -order: its events have no numbers", data)
+	case begun && before != "" && by == "":
+		return fmt.Errorf("%s was begun with -order: some of its events may wait for their turn", data)
+	}
+	return nil
 }
 
 // guardOptions have a short lease: a claim whose answer was lost in an outage is

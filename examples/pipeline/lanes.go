@@ -31,7 +31,8 @@ type lanes struct {
 }
 
 // openLanes opens the order store that the flags name. What it writes on a server
-// has a name of its own, is kept with -data, and removed otherwise.
+// has a name of its own, is kept with -data and where the events are on a server, and
+// removed otherwise.
 func openLanes(ctx context.Context, c config, s storage, o *outage) (*lanes, error) {
 	name, changed, err := s.ordered(c.orderStore)
 	if err != nil {
@@ -67,7 +68,7 @@ func openLanes(ctx context.Context, c config, s storage, o *outage) (*lanes, err
 	case c.orderStore == "redis":
 		err = l.redis(ctx, c, name)
 	case c.orderStore == "postgres":
-		err = l.postgres(ctx, c, name)
+		err = l.postgres(ctx, c, s, name)
 	}
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (l *lanes) redis(ctx context.Context, c config, name string) error {
 	}
 	l.store = store
 	l.close = func() error {
-		if c.data != "" {
+		if c.kept() {
 			return client.Close()
 		}
 		return errors.Join(forget(client, name), client.Close())
@@ -115,7 +116,7 @@ func forget(client *redis.Client, name string) error {
 	return nil
 }
 
-func (l *lanes) postgres(ctx context.Context, c config, name string) error {
+func (l *lanes) postgres(ctx context.Context, c config, s storage, name string) error {
 	pool, err := pgxpool.New(ctx, c.postgres)
 	if err != nil {
 		return err
@@ -129,9 +130,13 @@ func (l *lanes) postgres(ctx context.Context, c config, name string) error {
 		return fmt.Errorf("-postgres: %w", err)
 	}
 	l.store = store
+	if same, ok := s.(*postgres); ok {
+		l.inTx = func(effectOf func(order.Message) effect) order.TxHandler { return same.inTx(store, effectOf) }
+		l.together = func(fn func(order.Store, inbox.Store) error) error { return same.together(store, fn) }
+	}
 	l.close = func() (err error) {
 		defer pool.Close()
-		if c.data == "" {
+		if !c.kept() {
 			_, err = pool.Exec(context.Background(), "DROP SCHEMA "+name+" CASCADE")
 		}
 		return err

@@ -6,12 +6,15 @@
 //	go run ./examples/pipeline
 //	go run ./examples/pipeline -dup 0.3 -shuffle 50 -malformed 0.05 -forged 0.05 -json
 //	go run ./examples/pipeline -store bolt -data events.db
+//	go run ./examples/pipeline -store redis -redis redis://localhost:6379
+//	go run ./examples/pipeline -store postgres -postgres postgres://localhost/db
 //	go run ./examples/pipeline -order -shuffle 50 -drop 0.05
 //	go run ./examples/pipeline -order -order-store redis -degrade
 //
 // Every event has exactly one effect, however often its body is delivered, and
 // also when the program is killed at any moment and run again with the same
-// -data, bodies and seed. It exits with 0 if that holds, 1 if it does not, and 2
+// -data or server, bodies and seed. On a server everything is kept under the name
+// pawl_pipeline, for the next run. It exits with 0 if that holds, 1 if it does not, and 2
 // on bad flags, without a body of a known provider, or with -degrade without a
 // redis-server.
 //
@@ -96,8 +99,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("pipeline", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.bodies, "bodies", "", "`folder` of bodies, provider by file name: meta-*.json, ycloud-*.json; default: the example's own")
-	f.StringVar(&c.store, "store", "memory", "memory or bolt")
+	f.StringVar(&c.bodies, "bodies", "", "`folder` of bodies, provider by file name: meta-*.json, ycloud-*.json, wechat-*.xml, wechat-*.json; default: the example's own")
+	f.StringVar(&c.store, "store", "memory", "memory, bolt, redis or postgres")
 	f.StringVar(&c.data, "data", "", "`file` of the bolt store; default: a temporary one")
 	f.IntVar(&c.repeat, "repeat", 1, "deliver all bodies `n` times, with new provider IDs each time")
 	f.Float64Var(&c.dup, "dup", 0, "`probability` that a delivery is sent again, byte for byte")
@@ -108,8 +111,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.BoolVar(&c.order, "order", false, "number the events of each ordering key, in the header\n"+positionHeader+": <key>:<epoch>:<number>[-<number>],... ,\nand have their effects in that order")
 	f.StringVar(&c.orderStore, "order-store", "", "with -order: memory, bolt, redis or postgres; default: that of -store")
 	f.BoolVar(&c.degrade, "degrade", false, "with -order-store redis: start a Redis, kill it in mid-run, and go on without order until it is back")
-	f.StringVar(&c.redis, "redis", "", "`URL` of the Redis of -order-store, such as redis://localhost:6379")
-	f.StringVar(&c.postgres, "postgres", "", "`URL` of the PostgreSQL of -order-store, such as postgres://localhost/db")
+	f.StringVar(&c.redis, "redis", "", "`URL` of the Redis of -store and -order-store, such as redis://localhost:6379")
+	f.StringVar(&c.postgres, "postgres", "", "`URL` of the PostgreSQL of -store and -order-store, such as postgres://localhost/db")
 	f.Uint64Var(&c.seed, "seed", 1, "`seed` of the faults")
 	f.StringVar(&c.effects, "effects", "", "write one line per effect to this `file`: identity, tab, ordering key")
 	f.BoolVar(&c.json, "json", false, "print the account as one JSON object on stdout")
@@ -122,8 +125,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	switch {
 	case f.NArg() > 0:
 		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case c.store != "memory" && c.store != "bolt":
-		return c, fmt.Errorf("-store %q: not memory or bolt", c.store)
+	case c.store != "memory" && c.store != "bolt" && c.store != "redis" && c.store != "postgres":
+		return c, fmt.Errorf("-store %q: not memory, bolt, redis or postgres", c.store)
 	case c.data != "" && c.store != "bolt":
 		return c, fmt.Errorf("-data goes with -store bolt, not with %s", c.store)
 	case c.repeat < 1 || c.repeat > 10_000:
@@ -146,6 +149,8 @@ func (c *config) checkOrder() error {
 		return errors.New("-order-store goes with -order")
 	case c.degrade && c.orderStore != "redis":
 		return errors.New("-degrade goes with -order -order-store redis")
+	case c.degrade && c.store != "memory" && c.store != "bolt":
+		return errors.New("-degrade goes with -store memory or bolt")
 	case c.degrade && c.redis != "":
 		return errors.New("-degrade starts a Redis of its own: leave -redis away")
 	}
@@ -158,10 +163,14 @@ func (c *config) checkOrder() error {
 		return fmt.Errorf("-order-store %q: not memory, bolt, redis or postgres", c.orderStore)
 	}
 	switch {
-	case c.redis != "" && c.orderStore != "redis":
-		return errors.New("-redis goes with -order-store redis")
-	case c.postgres != "" && c.orderStore != "postgres":
-		return errors.New("-postgres goes with -order-store postgres")
+	case c.redis != "" && c.store != "redis" && c.orderStore != "redis":
+		return errors.New("-redis goes with -store redis or -order-store redis")
+	case c.postgres != "" && c.store != "postgres" && c.orderStore != "postgres":
+		return errors.New("-postgres goes with -store postgres or -order-store postgres")
+	case c.store == "redis" && c.redis == "":
+		return errors.New("-store redis: name a server with -redis")
+	case c.store == "postgres" && c.postgres == "":
+		return errors.New("-store postgres: name a server with -postgres")
 	case c.orderStore == "redis" && c.redis == "" && !c.degrade:
 		return errors.New("-order-store redis: name a server with -redis, or let one be started with -degrade")
 	case c.orderStore == "postgres" && c.postgres == "":
@@ -176,6 +185,9 @@ func (c *config) checkOrder() error {
 	}
 	return nil
 }
+
+// kept says whether what this run writes is for the next run, too.
+func (c *config) kept() bool { return c.data != "" || c.store == "redis" || c.store == "postgres" }
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()

@@ -68,7 +68,7 @@ func (p *program) open(ctx context.Context) (closeAll func() error, err error) {
 		opened = append(opened, p.outage.close)
 		claims = p.outage.failover
 	}
-	if p.store, err = open(p.config, claims); err != nil {
+	if p.store, err = open(ctx, p.config, claims); err != nil {
 		return closeAll, err
 	}
 	opened = append(opened, p.store.close)

@@ -113,6 +113,14 @@ type numberedContext struct {
 	Body     json.RawMessage `json:",omitempty"` // the context that the source gave
 }
 
+// ContentTypes implements [inbox.ContentTyper], as the source does.
+func (n numbered) ContentTypes() []string {
+	if t, ok := n.Source.(inbox.ContentTyper); ok {
+		return t.ContentTypes()
+	}
+	return []string{"application/json"}
+}
+
 func (n numbered) Decode(body []byte) ([]inbox.Event, error) {
 	events, err := n.Source.Decode(body)
 	if len(events) > len(n.positions) || err == nil && len(events) < len(n.positions) {

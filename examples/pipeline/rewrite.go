@@ -20,7 +20,7 @@ import (
 type rewriter struct {
 	bodies  []body
 	ids     map[string]bool
-	unnamed []bool // bodies with events that have no ID
+	unnamed []bool // bodies with events that have no ID of their own
 	mark    string // separates an ID from the number of the pass: no ID has it
 }
 
@@ -35,7 +35,7 @@ func newRewriter(bodies []body) *rewriter {
 			if envelope, ok := strings.CutPrefix(e.ID, "ycloud/"); ok {
 				r.ids[envelope] = true
 			}
-			r.unnamed[i] = r.unnamed[i] || e.Fingerprinted
+			r.unnamed[i] = r.unnamed[i] || e.Fingerprinted || b.provider.name == "wechat" && e.ID != "wechat/"+e.MessageID
 		}
 	}
 	for id := range r.ids {
@@ -54,6 +54,10 @@ func (r *rewriter) pass(n int) []body {
 	suffix := r.mark + fmt.Sprint(n)
 	renamed := make([]body, len(r.bodies))
 	for i, b := range r.bodies {
+		if b.provider.name == "wechat" {
+			renamed[i] = body{provider: b.provider, bytes: r.push(b.bytes, n, suffix, r.unnamed[i]), sealed: b.sealed}
+			continue
+		}
 		out, err := renameStrings(b.bytes, func(path, s string) (string, bool) {
 			return s + suffix, r.ids[s] || r.unnamed[i] && path == ".entry[].id"
 		})
