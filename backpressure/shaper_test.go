@@ -157,7 +157,11 @@ func TestFirstComeFirstServedWithinALine(t *testing.T) {
 // Whatever lines are asked for, and at whatever times, no span of time admits more
 // than the bursts and the rates of all lines.
 func TestNeverMoreThanAllTokens(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if raceEnabled {
+		seeds = 4
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			var lines []backpressure.LineOptions

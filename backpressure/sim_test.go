@@ -215,6 +215,9 @@ func seedsFor(calls int) int {
 // median runs the simulation for each seed, and returns the medians of the shares
 // in a span.
 func median(t testing.TB, seeds int, length, from, to time.Duration, make func(seed uint64) *sim) (all float64, byClass [5]float64) {
+	if raceEnabled {
+		seeds = min(seeds, 3)
+	}
 	t.Helper()
 	var totals []float64
 	var classes [5][]float64
