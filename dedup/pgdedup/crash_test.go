@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testenv"
 )
 
-func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 5_000, 2) }
+func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 2_000, 2) }
 
 func TestLongKilledServerUnderLoad(t *testing.T) {
 	kills := testenv.LongCount(t, 4, 10)

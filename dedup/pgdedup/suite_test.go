@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/dedup/deduptest"
+	"github.com/pawl-go/pawl/internal/testenv"
 )
 
 func TestStore(t *testing.T) {
@@ -17,10 +18,11 @@ func TestStore(t *testing.T) {
 	deduptest.Run(t, deduptest.Config{New: func(*testing.T) dedup.Store { return store }})
 }
 
-// TestStoreInOtherModes runs the suite as it would run behind a pooler that
+// TestLongStoreInOtherModes runs the suite as it would run behind a pooler that
 // keeps no prepared statements, and on a database whose transactions are
 // serializable.
-func TestStoreInOtherModes(t *testing.T) {
+func TestLongStoreInOtherModes(t *testing.T) {
+	testenv.Long(t)
 	for name, change := range map[string]func(*pgxpool.Config){
 		"Exec":           func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec },
 		"SimpleProtocol": func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },
