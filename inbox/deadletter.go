@@ -91,8 +91,14 @@ var (
 )
 
 // kindOf is what may be logged of an error that a user's function made: its text
-// may hold personal data.
-func kindOf(err error) string {
+// may hold personal data. It must not panic, as the error's own methods may: nobody
+// would recover from it.
+func kindOf(err error) (kind string) {
+	defer func() {
+		if recover() != nil {
+			kind = fmt.Sprintf("%T", err)
+		}
+	}()
 	switch {
 	case errors.Is(err, errLetterLate), errors.Is(err, errLetterPanic), errors.Is(err, errLettersStuck), errors.Is(err, errExited):
 		return err.Error()

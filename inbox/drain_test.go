@@ -175,7 +175,8 @@ func TestWorkAbandonsAHandlerThatIgnoresItsContext(t *testing.T) {
 func TestWorkDoesNotGoOnWithoutABegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := inbox.NewMemory()
-		// The store does not apply the begin, as if the lease had been lost just then.
+		// The store applies neither the begin nor a release, as if the lease had been
+		// lost just then.
 		b := newBox(t, beginless{memory}, nil)
 		accept(t, b, events("k", "a", "b")...)
 		var j journal
@@ -196,7 +197,7 @@ type beginless struct{ inbox.Store }
 func (s beginless) Settle(ctx context.Context, p inbox.Params, ss []inbox.Settlement) ([]error, error) {
 	errs := make([]error, len(ss))
 	for i, one := range ss {
-		if one.Kind == inbox.KindBegin {
+		if one.Kind == inbox.KindBegin || one.Kind == inbox.KindRelease {
 			errs[i] = inbox.ErrStale
 			continue
 		}

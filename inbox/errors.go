@@ -90,6 +90,9 @@ func (e *Event) validate() error {
 			return invalid("%s of %d bytes in event %s, not at most %d bytes of UTF-8 without NUL", f.name, len(f.value), short(e.ID), maxField)
 		}
 	}
+	if y := e.Occurred.UTC().Year(); y < 1 || y > 9999 {
+		return invalid("event %s occurred outside the years 1 to 9999", short(e.ID))
+	}
 	if len(e.Payload) > maxPayload || len(e.Context) > maxPayload {
 		return invalid("payload of %d and context of %d bytes in event %s, at most %d each", len(e.Payload), len(e.Context), short(e.ID), maxPayload)
 	}

@@ -56,16 +56,20 @@ type HandlerOptions struct {
 //     within the limits can get beside success
 //   - 200: stored
 //
-// Rejections are counted by reason in [Box.Stats] and told to the hook; the
-// answer gives no reason, since it may go to a stranger. Nothing of a body is
-// logged.
+// Rejections are counted by reason in [Box.Stats] and told to the hook, and what the
+// source says in RejectError.Detail is logged at debug level; the answer gives no
+// reason, since it may go to a stranger. Nothing of a body is logged.
 //
-// It fails with [ErrInvalid] on a nil box or source, on an option outside its
-// range, and when Options.Retention of the box is not longer than the source's
-// horizon: a delivery that is sent again late would then be worked again.
+// It fails with [ErrInvalid] on a nil box or source, on a box that is bound to a
+// transaction, on an option outside its range, and when Options.Retention of the box is
+// not longer than the source's horizon: a delivery that is sent again late would then
+// be worked again.
 func Handler(b *Box, s Source, opts *HandlerOptions) (http.Handler, error) {
-	if b == nil || isNil(s) {
+	switch {
+	case b == nil || isNil(s):
 		return nil, invalid("nil box or source")
+	case b.bound:
+		return nil, invalid("a handler in a transaction: it would answer before the commit")
 	}
 	h := &handler{box: b, source: s, provider: s.Provider(), types: []string{"application/json"}}
 	if opts != nil {
@@ -180,7 +184,7 @@ func target(r *http.Request) string {
 }
 
 func (h *handler) handshake(w http.ResponseWriter, r *http.Request, d *Delivery, hs Handshaker) int {
-	answer, err := hs.Handshake(d)
+	answer, err := h.answer(r.Context(), d, hs)
 	if err != nil {
 		return h.reject(w, r, err)
 	}
@@ -188,6 +192,21 @@ func (h *handler) handshake(w http.ResponseWriter, r *http.Request, d *Delivery,
 	w.Header().Set("X-Content-Type-Options", "nosniff") // it echoes what the caller sent
 	w.Write(answer)
 	return http.StatusOK
+}
+
+// answer refuses a handshake over which the source panics or breaks its contract.
+func (h *handler) answer(ctx context.Context, d *Delivery, hs Handshaker) (answer []byte, err error) {
+	defer func() {
+		if recover() != nil {
+			answer, err = nil, &RejectError{Reason: BadHandshake}
+			h.box.warn(ctx, "a source panicked over a handshake, which is refused", "provider", h.provider, "stack", stack())
+		}
+	}()
+	answer, err = hs.Handshake(d)
+	if err != nil && !errors.As(err, new(*RejectError)) {
+		err = &RejectError{Reason: BadHandshake}
+	}
+	return answer, err
 }
 
 // read checks a request, reads its body and verifies it. The error is a
@@ -205,14 +224,11 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, d *Delivery) (ver
 	if d.Body, err = h.readBody(w, r); err != nil {
 		return nil, err
 	}
-	verified, err = h.verify(r.Context(), d)
-	if err != nil && !errors.As(err, new(*RejectError)) {
-		err = &RejectError{Reason: BadSignature} // the source broke its contract; nothing is let in
-	}
-	return verified, err
+	return h.verify(r.Context(), d)
 }
 
-// verify lets nothing in when the source panics.
+// verify lets nothing in when the source panics or breaks its contract: with an error
+// of another type, or without the body, in whose place all bodies would be one.
 func (h *handler) verify(ctx context.Context, d *Delivery) (verified []byte, err error) {
 	defer func() {
 		if recover() != nil {
@@ -220,7 +236,15 @@ func (h *handler) verify(ctx context.Context, d *Delivery) (verified []byte, err
 			h.box.warn(ctx, "a source panicked over a delivery, which is rejected", "provider", h.provider, "stack", stack())
 		}
 	}()
-	return h.source.Verify(d)
+	verified, err = h.source.Verify(d)
+	switch {
+	case err == nil && verified == nil && len(d.Body) > 0:
+		h.box.warn(ctx, "a source returned no body for a delivery, which is rejected", "provider", h.provider)
+		return nil, &RejectError{Reason: BadSignature}
+	case err != nil && !errors.As(err, new(*RejectError)):
+		return nil, &RejectError{Reason: BadSignature}
+	}
+	return verified, err
 }
 
 // typed reports whether the headers announce a body that the source can read.
@@ -271,11 +295,13 @@ func (b *Box) decode(ctx context.Context, s Source, body []byte) (events []Event
 
 // reject answers a delivery that is not accepted, and counts it.
 func (h *handler) reject(w http.ResponseWriter, r *http.Request, err error) int {
-	reason := BadBody
-	if e := (*RejectError)(nil); errors.As(err, &e) {
-		reason = e.Reason
-	}
+	why := &RejectError{Reason: BadBody}
+	errors.As(err, &why)
+	reason := why.Reason
 	h.box.rejected(r.Context(), h.provider, reason)
+	if l := h.box.opts.Logger; l != nil { // strangers can make many of these
+		l.DebugContext(r.Context(), "inbox: a delivery was rejected", "provider", h.provider, "reason", string(reason), "detail", why.Detail)
+	}
 	if reason == BadMethod {
 		allow := http.MethodPost
 		if _, ok := h.source.(Handshaker); ok {

@@ -54,6 +54,9 @@ type Options struct {
 	// conflicts: wait until they have expired. The same holds for events that were
 	// accepted before there were keys.
 	//
+	// A record that is stored in clear, as from before there were keys, is taken as it
+	// is. So who may write the store can still put in bodies of its own.
+	//
 	// Not sealed are the IDs, types, ordering keys, traces, and the texts of errors. An
 	// ID that is a fingerprint (Event.Fingerprinted) is a plain hash of parts of the
 	// payload. Empty: nothing is sealed.

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,7 +200,8 @@ func (k Kind) state() State {
 	return 0
 }
 
-// List implements [Store]. It looks at all records until it has found enough.
+// List implements [Store]. It looks at those of the event, or else at all records,
+// until it has found enough.
 func (m *Memory) List(ctx context.Context, q Query) ([]Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -208,6 +210,14 @@ func (m *Memory) List(ctx context.Context, q Query) ([]Record, error) {
 	defer m.mu.Unlock()
 	now := m.now()
 	var found []Record
+	if q.ID != "" {
+		for _, r := range m.ofEvent(q.ID) {
+			if r.Seq > q.After && len(found) < q.N {
+				found = append(found, r.copy(now))
+			}
+		}
+		return found, nil
+	}
 	for at := m.records.Front(); at != nil && len(found) < q.N; at = at.Next() {
 		if r := at.Value.(*stored); r.Seq > q.After && r.selected(&q, now) {
 			found = append(found, r.copy(now))
@@ -216,11 +226,18 @@ func (m *Memory) List(ctx context.Context, q Query) ([]Record, error) {
 	return found, nil
 }
 
-// selected is the rule of [Query].
+// ofEvent returns the records of an event by Seq, which a replay changes.
+func (m *Memory) ofEvent(id string) []*stored {
+	e := m.events[id]
+	if e == nil {
+		return nil
+	}
+	return slices.SortedFunc(slices.Values(e.records), func(a, b *stored) int { return cmp.Compare(a.Seq, b.Seq) })
+}
+
+// selected is the rule of [Query] for those without an ID.
 func (r *stored) selected(q *Query, now int64) bool {
 	switch {
-	case q.ID != "":
-		return r.ID == q.ID
 	case q.MessageID != "":
 		return r.MessageID == q.MessageID
 	case q.ExternalID != "":

@@ -219,7 +219,7 @@ func (t *table) release(k *keyRow, at, expires int64) {
 func (t *table) find(s *Settlement) *stored {
 	if e := t.events[s.ID]; e != nil {
 		for _, r := range e.records {
-			if r.Stream == s.Stream && r.Key == s.Key {
+			if r.Stream == s.Stream && r.Key == s.Key && (s.Seq == 0 || s.Seq == r.Seq) {
 				return r
 			}
 		}

@@ -13,7 +13,8 @@ import (
 // hashes of the event's ID and of its content; the same reference always stands for
 // the same content, though a sealed body is other bytes each time.
 //
-// Each call is bounded by Options.StoreTimeout. A call that panics has failed.
+// The context of each call ends after Options.StoreTimeout at the latest, and the call
+// must return then: the delivery or the key waits for it. A call that panics has failed.
 type PayloadStore interface {
 	// Put keeps a body, in place of one with the same reference. When it returns nil,
 	// the body is durable. It does not keep the slice.
@@ -66,13 +67,7 @@ func (b *Box) putRest(ctx context.Context, parcels []*parcel, answers []Answer) 
 
 func (b *Box) eachParcel(parcels []*parcel, do func(*parcel) error) error {
 	errs := make([]error, len(parcels))
-	if b.bound { // a transaction is for one goroutine
-		for i, p := range parcels {
-			errs[i] = do(p)
-		}
-	} else {
-		sideBySide(len(parcels), func(i int) { errs[i] = do(parcels[i]) })
-	}
+	b.each(len(parcels), func(i int) { errs[i] = do(parcels[i]) })
 	for _, err := range errs {
 		if err != nil {
 			return err // one says enough
@@ -162,13 +157,15 @@ func (b *Box) sweepOutside(ctx context.Context, n int) error {
 	if len(found) == n {
 		b.swept = found[n-1].Seq // what fails does not hold up the others
 	}
-	var errs []error
-	for _, r := range found {
+	errs := make([]error, len(found))
+	b.each(len(found), func(i int) {
+		r := &found[i]
 		c := Change{Kind: ChangeRedact, Nonce: newNonce(), ID: r.ID, Seq: r.Seq, Actor: "inbox", Reason: "the retention has passed"}
-		if err := b.redact(ctx, c); err != nil && !errors.Is(err, ErrNotFound) {
-			errs = append(errs, err)
+		if err := b.redact(ctx, c); !errors.Is(err, ErrNotFound) {
+			errs[i] = err
 		}
-	}
+	})
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	return errors.Join(errs[:min(len(errs), 3)]...)
 }
 
@@ -223,7 +220,7 @@ func (b *Box) deleteOutside(ctx context.Context, c *Change, named []string) (kep
 			continue
 		}
 		if err := b.outside(ctx, func(ctx context.Context) error { return b.opts.Payloads.Delete(ctx, ref) }); err != nil {
-			return nil, fmt.Errorf("%w: event %s: delete: %w; nothing else was done", ErrOutside, short(c.ID), err)
+			return nil, fmt.Errorf("%w: event %s: delete: %w; the records are as they were", ErrOutside, short(c.ID), err)
 		}
 	}
 	return kept, nil
@@ -232,6 +229,18 @@ func (b *Box) deleteOutside(ctx context.Context, c *Change, named []string) (kep
 // touches says whether a redaction or a forgetting takes the body of a record.
 func touches(c *Change, r *Record) bool {
 	return c.Kind == ChangeForget || (c.Seq == 0 || c.Seq == r.Seq) && r.State != StatePending
+}
+
+// each calls do for 0 to n-1: side by side, but in a transaction, which is for one
+// goroutine.
+func (b *Box) each(n int, do func(i int)) {
+	if !b.bound {
+		sideBySide(n, do)
+		return
+	}
+	for i := range n {
+		do(i)
+	}
 }
 
 // sideBySide calls do for 0 to n-1, at most sixteen at once, and returns when all

@@ -18,7 +18,8 @@ type Replayed struct {
 // most 1,000, behind the one with the number after, in the order of acceptance. Call
 // it again with Replayed.After until More is false; each call is an action of its
 // own. The state is StateDead, StateQuarantined or StateUnknown; what cannot be
-// replayed is left as it is.
+// replayed is left as it is. A record that ends in the same way again while this goes on
+// has a new number and is met again, so mend the cause first.
 //
 // With an error, some of the records may have been replayed: repeat the call, which
 // finds the rest.

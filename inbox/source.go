@@ -89,7 +89,8 @@ type Event struct {
 	// Unknown says that the source does not know the type; the event is kept all
 	// the same.
 	Unknown bool
-	// Occurred is when the provider says it happened; zero if it does not say.
+	// Occurred is when the provider says it happened, in the years 1 to 9999; zero if
+	// it does not say.
 	Occurred time.Time
 	// The account (a WABA), the business phone number, the provider's message ID
 	// and the sender's own ID that it echoes; each empty if the body has none.
@@ -109,7 +110,7 @@ type Event struct {
 // and no part of the body.
 type RejectError struct {
 	Reason Reason
-	Detail string // for a person; may be empty
+	Detail string // for a person, logged at debug level; may be empty
 }
 
 func (e *RejectError) Error() string {

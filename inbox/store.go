@@ -78,7 +78,8 @@ type Store interface {
 	// second error means that nothing is known of any of them.
 	//
 	// Every settlement needs the token of its key, which is claimed, lapsed or not.
-	// Beside that:
+	// Where Seq is not zero, a record with another number is not the one that is meant:
+	// its event was forgotten and accepted again, or it was replayed. Beside that:
 	//
 	//   - KindBegin counts an attempt of a record, which must be the first pending
 	//     one of its key. Repeated, it counts nothing.
@@ -196,6 +197,7 @@ type Settlement struct {
 	Stream, Key string
 	Token       uint64
 	ID          string        // of the event; empty for KindExtend and KindRelease
+	Seq         uint64        // of the record; zero: whichever the event has
 	Error       string        // of KindRetry, KindDead, KindQuarantine, KindUnknown: what went wrong
 	Failures    []Failure     // of the same kinds: in place of those the record has
 	Delay       time.Duration // KindRetry; zero: due at once

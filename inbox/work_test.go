@@ -399,3 +399,32 @@ func TestNextRecordIsForgottenMeanwhile(t *testing.T) {
 		w.stop()
 	})
 }
+
+// An event that waits in the hands of a worker is forgotten and comes again with
+// other content: the worker does not end the new one with the old one in its hands.
+func TestEventIsForgottenAndComesAgainMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := inbox.NewMemory()
+		b := newBox(t, store, nil)
+		accept(t, b, events("k", "first", "second")...)
+		var worked []string
+		w := work(t, b, nil, func(ctx context.Context, r inbox.Record) inbox.Outcome {
+			worked = append(worked, string(r.Payload))
+			if short(r) == "first" {
+				errs, err := store.Change(ctx, inbox.Params{Retention: time.Hour, Keep: time.Hour}, []inbox.Change{{Kind: inbox.ChangeForget, ID: "test/second", Actor: "a"}})
+				if err != nil || errs != nil {
+					t.Errorf("forget: %v, %v", errs, err)
+				}
+				again := events("k", "second")[0]
+				again.Payload = []byte("again")
+				accept(t, b, again)
+			}
+			return inbox.Done()
+		})
+		synctest.Wait()
+		w.stop()
+		if n := len(worked); n != 2 || worked[1] != "again" {
+			t.Errorf("worked were %q", worked)
+		}
+	})
+}

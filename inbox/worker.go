@@ -81,7 +81,7 @@ func (r *run) Value(key any) any {
 }
 
 func (r *run) settlement(k Kind) Settlement {
-	return Settlement{Kind: k, Stream: r.claim.Stream, Key: r.claim.Key, Token: r.claim.Token, ID: r.record.ID}
+	return Settlement{Kind: k, Stream: r.claim.Stream, Key: r.claim.Key, Token: r.claim.Token, ID: r.record.ID, Seq: r.record.Seq}
 }
 
 // run works the records of a claimed key, one after another, until one fails, or
@@ -147,7 +147,7 @@ func (w *worker) attempt(r *run, next *Record, draining <-chan struct{}) (goOn b
 	case err != nil:
 		r.outcome = Failed(err)
 	default:
-		r.traced = w.box.extract(r, r.record.Trace)
+		r.traced = w.box.extract(r.Context, r.record.Trace) // not r, which asks it for its values
 		r.outcome = w.handle(r, *r.record)
 	}
 	returned = true
@@ -164,7 +164,7 @@ func (w *worker) settle(r *run, s Settlement, next *Record, took time.Duration) 
 	follow := Settlement{Kind: KindRelease, Stream: s.Stream, Key: s.Key, Token: s.Token}
 	if ends := s.Kind != KindRetry && s.Kind != KindRelease; ends {
 		if next != nil {
-			follow.Kind, follow.ID = KindBegin, next.ID
+			follow.Kind, follow.ID, follow.Seq = KindBegin, next.ID, next.Seq
 		}
 		batch = append(batch, follow)
 	}

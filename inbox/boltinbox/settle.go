@@ -177,7 +177,7 @@ func (st *step) find(s *inbox.Settlement) (seq uint64, form inbox.Form, r status
 		if err != nil {
 			return 0, 0, status{}, err
 		}
-		if ev.stream == s.Stream && ev.Key == s.Key {
+		if ev.stream == s.Stream && ev.Key == s.Key && (s.Seq == 0 || s.Seq == seq) {
 			return seq, ev.form, r, nil
 		}
 	}

@@ -27,6 +27,7 @@ var forgetCases = []testCase{
 	{name: "ForgetOfWhatIsWorkedMakesItsWorkerStale", run: forgetOfWorked},
 	{name: "ForgetLeavesTheKeyToItsOwner", run: forgetAndAskAgain, once: true},
 	{name: "ForgottenAndAcceptedAgainIsAnother", run: forgottenAndAccepted},
+	{name: "SettlementOfAForgottenRecordLeavesTheNext", run: settleOfForgotten},
 	{name: "ForgetLeavesOthers", run: forgetLeavesOthers},
 }
 
@@ -225,6 +226,35 @@ func forgetAndAskAgain(e *env) {
 	}
 	e.applied(release(c))
 	e.nothing()
+}
+
+// settleOfForgotten: what is settled with the number of a forgotten record does not
+// touch the record that its event has now.
+func settleOfForgotten(e *env) {
+	e.events("k", "a", "b")
+	c := e.claim("k")
+	old := c.Records[1].Seq
+	e.forget(e.record("b"))
+	e.accepted(arrivalOf("b", "k", "other"))
+	next := begin(c, "b")
+	next.Seq = old
+	e.applied(done(c, "a"))
+	e.stale(next)
+	e.applied(release(c))
+	c = e.claim("k")
+	e.wantRecords(c, "b")
+	for _, k := range []inbox.Kind{inbox.KindBegin, inbox.KindRetry, inbox.KindDone, inbox.KindDead, inbox.KindQuarantine, inbox.KindUnknown} {
+		s := settlement(k, c, "b")
+		s.Seq = old
+		e.stale(s)
+	}
+	e.wantState("b", inbox.StatePending, 1)
+	end := done(c, "b")
+	end.Seq = c.Records[0].Seq
+	e.applied(end)
+	e.applied(end, release(c))
+	end.Seq = old
+	e.stale(end)
 }
 
 func forgottenAndAccepted(e *env) {

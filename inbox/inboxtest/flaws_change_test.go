@@ -282,6 +282,9 @@ var changeFlaws = []flaw{
 			}
 		})
 	}},
+	{"does not look at the number of a record", "Once/SettlementOfAForgottenRecordLeavesTheNext", func(a *alteration) {
+		a.settle = eachSettlement(func(s *inbox.Settlement) { s.Seq = 0 })
+	}},
 	{"forgets by prefix", "Once/ForgetLeavesOthers", func(a *alteration) {
 		a.change = eachChange(func(c *inbox.Change) {
 			for _, r := range a.every() {

@@ -320,8 +320,8 @@ func TestNothingPrintsTheSecret(t *testing.T) {
 	s := source(t, v)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v %+v %#v %s %v %+v %#v %s %v %+v %#v", v, v, v, v, x, x, x, []signature.Secret{x}, s, s, s)
-	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "verifier", v, "secret", x, "source", s)
-	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "verifier", v, "secret", x, "source", s)
+	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "verifier", v, "secret", x, "secrets", []any{x}, "source", s)
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "verifier", v, "secret", x, "secrets", []any{x}, "source", s)
 	if strings.Contains(b.String(), secret) {
 		t.Errorf("printed a secret: %s", b.String())
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/webhook"
@@ -39,7 +38,8 @@ func (s *Source) Decode(body []byte) ([]inbox.Event, error) {
 		case "type":
 			kind, _ = m.Value.Text()
 		case "timestamp":
-			ev.Occurred = timestamp(m.Value)
+			at, _ := m.Value.Text()
+			ev.Occurred = webhook.Time(at)
 		}
 	}
 	ev.Type, ev.Unknown = webhook.Word(kind), kind == ""
@@ -55,18 +55,6 @@ func (s *Source) orderingKey(ev inbox.Event) string {
 		}
 	}
 	return ev.ID
-}
-
-func timestamp(v webhook.Value) time.Time {
-	text, ok := v.Text()
-	if !ok {
-		return time.Time{}
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
 }
 
 // seal puts the ID before the body. net/http lets no header with a line break

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/webhook"
 )
 
@@ -110,18 +111,18 @@ func (e *RateLimitError) Error() string {
 // Is reports whether target is [ErrRateLimited].
 func (e *RateLimitError) Is(target error) bool { return target == ErrRateLimited }
 
-// NewUserData fails without an AppID, on one with a colon, without Sessions, and on a
-// negative MaxAge. The options are copied.
+// NewUserData fails with [inbox.ErrInvalid] without an AppID, on one with a colon,
+// without Sessions, and on a negative MaxAge. The options are copied.
 func NewUserData(opts *UserDataOptions) (*UserData, error) {
 	switch {
 	case opts == nil || opts.AppID == "":
-		return nil, errors.New("wechat: new user data: no AppID")
+		return nil, fmt.Errorf("wechat: new user data: %w: no AppID", inbox.ErrInvalid)
 	case strings.Contains(opts.AppID, ":"):
-		return nil, errors.New("wechat: new user data: an AppID with a colon")
+		return nil, fmt.Errorf("wechat: new user data: %w: an AppID with a colon", inbox.ErrInvalid)
 	case opts.Sessions == nil:
-		return nil, errors.New("wechat: new user data: no Sessions; an old session key would be good for ever")
+		return nil, fmt.Errorf("wechat: new user data: %w: no Sessions; an old session key would be good for ever", inbox.ErrInvalid)
 	case opts.MaxAge < 0:
-		return nil, fmt.Errorf("wechat: new user data: negative MaxAge %v", opts.MaxAge)
+		return nil, fmt.Errorf("wechat: new user data: %w: negative MaxAge %v", inbox.ErrInvalid, opts.MaxAge)
 	}
 	return &UserData{opts: *opts}, nil
 }

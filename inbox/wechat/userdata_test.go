@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/inbox/wechat"
 )
 
@@ -271,7 +272,7 @@ func TestNewUserData(t *testing.T) {
 		"no sessions":     {AppID: appID},
 		"negative MaxAge": {AppID: appID, Sessions: sessions, MaxAge: -1},
 	} {
-		if u, err := wechat.NewUserData(o); err == nil || u != nil {
+		if u, err := wechat.NewUserData(o); !errors.Is(err, inbox.ErrInvalid) || u != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -152,10 +152,10 @@ type secret struct {
 	notBefore, notAfter time.Time
 }
 
-// New returns a source. It fails without a secret, on an empty token, on an AESKey
-// that is not 43 characters of base64, on a secret that ends before it begins, when
-// AllowPlaintext is unset and a secret has no AESKey, on an AESKey without an AppID,
-// and on negative durations. The options are copied. It does no I/O.
+// New returns a source. It fails with [inbox.ErrInvalid] without a secret, on an empty
+// token, on an AESKey that is not 43 characters of base64, on a secret that ends before
+// it begins, when AllowPlaintext is unset and a secret has no AESKey, on an AESKey
+// without an AppID, and on negative durations. The options are copied. It does no I/O.
 func New(opts *Options) (*Source, error) {
 	var o Options
 	if opts != nil {
@@ -167,26 +167,26 @@ func New(opts *Options) (*Source, error) {
 		plain = append(plain, webhook.Secret{Value: x.Token, NotBefore: x.NotBefore, NotAfter: x.NotAfter})
 	}
 	if err := webhook.CheckSecrets(plain); err != nil {
-		return nil, fmt.Errorf("wechat: new: %w", err)
+		return nil, fmt.Errorf("wechat: new: %w: %w", inbox.ErrInvalid, err)
 	}
 	for i, x := range o.Secrets {
 		checked := secret{token: x.Token, notBefore: x.NotBefore, notAfter: x.NotAfter}
 		switch {
 		case x.AESKey == "" && !o.AllowPlaintext:
-			return nil, fmt.Errorf("wechat: new: secret %d has no AESKey, and AllowPlaintext is not set; nobody signs the body of a plaintext push", i+1)
+			return nil, fmt.Errorf("wechat: new: %w: secret %d has no AESKey, and AllowPlaintext is not set; nobody signs the body of a plaintext push", inbox.ErrInvalid, i+1)
 		case x.AESKey != "" && o.AppID == "":
-			return nil, fmt.Errorf("wechat: new: secret %d has an AESKey, and there is no AppID to compare with", i+1)
+			return nil, fmt.Errorf("wechat: new: %w: secret %d has an AESKey, and there is no AppID to compare with", inbox.ErrInvalid, i+1)
 		case x.AESKey != "":
 			block, iv, err := newCipher(x.AESKey)
 			if err != nil {
-				return nil, fmt.Errorf("wechat: new: secret %d: %w", i+1, err)
+				return nil, fmt.Errorf("wechat: new: %w: secret %d: %w", inbox.ErrInvalid, i+1, err)
 			}
 			checked.block, checked.iv = block, iv
 		}
 		s.secrets = append(s.secrets, checked)
 	}
 	if s.tolerance < 0 || s.skew < 0 {
-		return nil, fmt.Errorf("wechat: new: negative tolerance %v or skew %v", s.tolerance, s.skew)
+		return nil, fmt.Errorf("wechat: new: %w: negative tolerance %v or skew %v", inbox.ErrInvalid, s.tolerance, s.skew)
 	}
 	if s.tolerance == 0 {
 		s.tolerance = Horizon
@@ -224,6 +224,9 @@ func (Secret) GoString() string { return webhook.Redacted }
 
 // LogValue hides the secret.
 func (Secret) LogValue() slog.Value { return webhook.RedactedLog() }
+
+// MarshalText hides the secret, also from those who log options as JSON.
+func (Secret) MarshalText() ([]byte, error) { return []byte(webhook.Redacted), nil }
 
 // String hides the secrets.
 func (s *Source) String() string { return "wechat.Source" }

@@ -93,7 +93,7 @@ func TestNew(t *testing.T) {
 		"negative skew":         {AppID: appID, Secrets: one, Skew: -1},
 	} {
 		s, err := wechat.New(o)
-		if err == nil || s != nil || strings.Contains(err.Error(), token) || strings.Contains(err.Error(), key[1:]) {
+		if !errors.Is(err, inbox.ErrInvalid) || s != nil || strings.Contains(err.Error(), token) || strings.Contains(err.Error(), key[1:]) {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestNothingPrintsTheSecret(t *testing.T) {
 	d := wechat.OpenedData{JSON: []byte(token)}
 	fmt.Fprintf(&b, "%v %+v %#v %v %+v %#v %s", r, r, r, d, d, d, d)
 	for _, l := range []*slog.Logger{slog.New(slog.NewTextHandler(&b, nil)), slog.New(slog.NewJSONHandler(&b, nil))} {
-		l.Info("x", "source", s, "secret", secret, "request", r, "data", d)
+		l.Info("x", "source", s, "secret", secret, "options", wechat.Options{Secrets: []wechat.Secret{secret}}, "request", r, "data", d)
 	}
 	if strings.Contains(b.String(), token) || strings.Contains(b.String(), key) {
 		t.Errorf("printed a secret: %s", b.String())

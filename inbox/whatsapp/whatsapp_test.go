@@ -220,8 +220,8 @@ func TestNothingPrintsTheSecret(t *testing.T) {
 	var b strings.Builder
 	x := whatsapp.Secret{Value: secret}
 	fmt.Fprintf(&b, "%v %+v %#v %s %v %+v %#v %s", s, s, s, s, x, x, x, []whatsapp.Secret{x})
-	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "source", s, "secret", x)
-	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "source", s, "secret", x)
+	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "source", s, "secret", x, "options", whatsapp.Options{Secrets: []whatsapp.Secret{x}})
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "source", s, "secret", x, "options", whatsapp.Options{Secrets: []whatsapp.Secret{x}})
 	if strings.Contains(b.String(), secret) || strings.Contains(b.String(), token) {
 		t.Errorf("printed a secret: %s", b.String())
 	}

@@ -97,9 +97,5 @@ func timestamp(s string) time.Time {
 	if t, ok := webhook.Seconds(s); ok && t.Unix() > 0 {
 		return t
 	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
+	return webhook.Time(s)
 }

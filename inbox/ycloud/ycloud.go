@@ -212,6 +212,9 @@ func (Secret) GoString() string { return webhook.Redacted }
 // LogValue hides the secret.
 func (Secret) LogValue() slog.Value { return webhook.RedactedLog() }
 
+// MarshalText hides the secret, also from those who log options as JSON.
+func (Secret) MarshalText() ([]byte, error) { return []byte(webhook.Redacted), nil }
+
 // String hides the secrets.
 func (s *Source) String() string { return "ycloud.Source" }
 

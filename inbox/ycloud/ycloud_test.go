@@ -202,8 +202,8 @@ func TestNothingPrintsTheSecret(t *testing.T) {
 	var b strings.Builder
 	x := ycloud.Secret{Value: secret}
 	fmt.Fprintf(&b, "%v %+v %#v %s %v %+v %#v %s", s, s, s, s, x, x, x, []ycloud.Secret{x})
-	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "source", s, "secret", x)
-	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "source", s, "secret", x)
+	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "source", s, "secret", x, "options", ycloud.Options{Secrets: []ycloud.Secret{x}})
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "source", s, "secret", x, "options", ycloud.Options{Secrets: []ycloud.Secret{x}})
 	if strings.Contains(b.String(), secret) {
 		t.Errorf("printed the secret: %s", b.String())
 	}

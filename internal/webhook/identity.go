@@ -155,6 +155,16 @@ func Seconds(s string) (t time.Time, ok bool) {
 	return time.Unix(n, 0).UTC(), true
 }
 
+// Time reads a time of RFC 3339. Anything else, and a time outside the years 1 to
+// 9999, which an event cannot have, is no time.
+func Time(s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if t = t.UTC(); err != nil || t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
+
 const endOfTime = 253402300800 // the first second of the year 10000
 
 // Set returns a set of names.

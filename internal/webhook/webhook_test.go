@@ -158,6 +158,17 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
+func TestTime(t *testing.T) {
+	if at := Time("2025-10-09T10:53:20.5+02:00"); !at.Equal(time.UnixMilli(1760000000500)) || at.Location() != time.UTC {
+		t.Errorf("%v", at)
+	}
+	for _, s := range []string{"", "1760000000", "2025-10-09", "0000-12-31T23:59:59Z", "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"} {
+		if at := Time(s); !at.IsZero() {
+			t.Errorf("Time(%q) is %v", s, at)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	at := time.Unix(1000, 0)
 	dead := Secret{Value: "s", NotAfter: at.Add(-1)}
