@@ -69,9 +69,11 @@ func InboxTotals(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (met
 type InboxOptions struct {
 	// Account adds the account of an event, for WhatsApp the WABA, as account.
 	Account bool
-	// Phone adds the business phone number, or its ID where the provider gives no
-	// number, as phone. It is never a customer's.
-	Phone bool
+	// Phone adds what it returns for an event as phone: which of the business's phone
+	// numbers it is about, best by the provider's ID for it
+	// ([github.com/pawl-go/pawl/inbox/whatsapp.PhoneNumberID]); Event.Phone is the
+	// number itself, which is never a customer's. Nil: there is no such attribute.
+	Phone func(inbox.Event) string
 	// Version is the version of the program that runs, as version. Empty: there is no
 	// such attribute.
 	Version string
@@ -184,8 +186,8 @@ func (i *inboxInstruments) of(e *inbox.Event, more ...attribute.KeyValue) metric
 	if i.opts.Account {
 		more = append(more, attribute.String("account", e.Account))
 	}
-	if i.opts.Phone {
-		more = append(more, attribute.String("phone", e.Phone))
+	if i.opts.Phone != nil {
+		more = append(more, attribute.String("phone", i.opts.Phone(*e)))
 	}
 	return i.with(more...)
 }

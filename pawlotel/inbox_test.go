@@ -54,7 +54,7 @@ func deliver(h http.Handler, body, signature string) int {
 
 func TestInbox(t *testing.T) {
 	m, collect := meter()
-	hooks, err := pawlotel.InboxHooks(m, &pawlotel.InboxOptions{Account: true, Phone: true, Version: "v7", Attrs: []attribute.KeyValue{attribute.String("app", "a")}})
+	hooks, err := pawlotel.InboxHooks(m, &pawlotel.InboxOptions{Account: true, Phone: func(e inbox.Event) string { return e.Phone }, Version: "v7", Attrs: []attribute.KeyValue{attribute.String("app", "a")}})
 	require.NoError(t, err)
 	b, err := inbox.New(inbox.NewMemory(), &inbox.Options{Hooks: hooks})
 	require.NoError(t, err)
