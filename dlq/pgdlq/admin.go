@@ -1,0 +1,106 @@
+package pgdlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/dlq"
+	"github.com/pawl-go/pawl/internal/pgschema"
+)
+
+// ErrNotMigrated is what Check and every step return when the database lacks
+// the tables or functions that this version needs: call [Store.Migrate].
+var ErrNotMigrated = pgschema.ErrNotMigrated
+
+// A NewerSchemaError is what Migrate and Check return when a newer program has
+// migrated the database. Nothing was changed.
+type NewerSchemaError = pgschema.NewerError
+
+// ErrIsolation is what Check returns when transactions of this pool begin above
+// READ COMMITTED. Steps outside of transactions work all the same. For
+// [Store.Tx] begin transactions with pgx.TxOptions{IsoLevel: pgx.ReadCommitted}:
+// above it every step of the view that writes fails with this error.
+var ErrIsolation = errors.New("pgdlq: transactions begin above READ COMMITTED")
+
+// Migrate creates the schema, the tables and the functions, or brings them up to
+// date. It may be called at every start and by many processes at once; where
+// nothing is missing it changes nothing and needs no right to create. People who
+// migrate with a tool of their own apply [Schema] instead.
+func (s *Store) Migrate(ctx context.Context) error {
+	if err := component.Migrate(ctx, s.pool, s.schema); err != nil {
+		return fmt.Errorf("pgdlq: migrate: %w", err)
+	}
+	return nil
+}
+
+// Schema returns the SQL files that Migrate applies, in order, for a schema of
+// that name, which has to exist; an empty name means "pawl". Apply each in a
+// transaction; they contain functions, so a tool that splits files at semicolons
+// has to be told not to. Afterwards tell Check and Migrate:
+//
+//	CREATE TABLE IF NOT EXISTS pawl.pawl_versions (
+//		component text PRIMARY KEY, version integer NOT NULL,
+//		migrated_at timestamptz NOT NULL DEFAULT now());
+//	INSERT INTO pawl.pawl_versions VALUES ('dlq', 8)  -- the number of files
+//		ON CONFLICT (component) DO UPDATE SET version = excluded.version;
+func Schema(schema string) ([]string, error) {
+	if schema == "" {
+		schema = pgschema.DefaultSchema
+	}
+	return component.SQL(schema)
+}
+
+// Check reports what stands in the way of the package's guarantees, all of it
+// joined in one error: [ErrNotMigrated] or a [*NewerSchemaError]; [dlq.ErrAtRisk] for
+// a server that can lose what it has committed; [ErrIsolation]; an unsupported server.
+// It is [dlq.ErrUnchecked] when the server does not say. Nil means that none of these
+// was found.
+//
+// It looks at the settings of one connection of the pool. It cannot see whether
+// a failover would promote a standby that lags behind.
+func (s *Store) Check(ctx context.Context) error {
+	return errorsOf.Check(ctx, s.pool, component, s.schema)
+}
+
+// A sweepPlace is where the next Sweep goes on among the lanes.
+type sweepPlace struct{ stream, lane string }
+
+// Sweep implements [dlq.Sweeper]. It looks at n letters that have expired, as many
+// entries, jobs and alarms, and n lanes: those go on where the last Sweep of this Store
+// stopped. It passes over rows that are locked, and works in short transactions of its
+// own. Call it every minute or so, with an n well above the number of letters that
+// end meanwhile. It fails with [dlq.ErrInvalid] unless n is positive.
+func (s *Store) Sweep(ctx context.Context, n int) (removed int, err error) {
+	if n < 1 {
+		return 0, fmt.Errorf("pgdlq: sweep of %d letters: %w", n, dlq.ErrInvalid)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n > 0 {
+		size, looked := min(n, stretch), 0
+		err := s.alone().Call(ctx, func(rows pgx.Rows) error {
+			var gone int
+			var stream, lane *string
+			if err := rows.Scan(&gone, &looked, &stream, &lane); err != nil {
+				return err
+			}
+			removed += gone
+			s.swept = sweepPlace{value(stream), value(lane)}
+			return nil
+		}, s.sql.sweep, size, s.swept.stream, s.swept.lane)
+		if err != nil {
+			return removed, s.wrap("sweep", err)
+		}
+		if looked < size {
+			break
+		}
+		n -= size
+	}
+	return removed, nil
+}
+
+// stretch is how many of each a transaction of Sweep looks at.
+const stretch = 2_000
