@@ -1,0 +1,251 @@
+package reconcile_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/reconcile"
+)
+
+func newTimeline(t *testing.T, opts *reconcile.TimelineOptions) *reconcile.Timeline {
+	t.Helper()
+	tl, err := reconcile.NewTimeline(reconcile.NewTimelineMemory(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl
+}
+
+func said(event, status string, at time.Time) reconcile.Observation {
+	return reconcile.Observation{Ref: reconcile.Ref{Event: event, Message: "m"}, Status: status, Source: "webhook", Said: at}
+}
+
+func TestTimelineAppendIsIdempotent(t *testing.T) {
+	tl := newTimeline(t, nil)
+	now := time.Now()
+	one := said("e1", "sent", now)
+	for i, c := range []struct {
+		o    reconcile.Observation
+		want reconcile.Appending
+	}{
+		{one, reconcile.Appended},
+		{one, reconcile.Repeated},
+		{said("e1", "failed", now), reconcile.Differs},
+		{said("", "read", now), reconcile.Appended},
+		{said("", "read", now), reconcile.Repeated},
+		{said("", "read", now.Add(time.Minute)), reconcile.Appended},
+	} {
+		as, err := tl.Append(t.Context(), c.o)
+		if err != nil || as[0] != c.want {
+			t.Fatalf("append %d: %v, %v, want %v", i, as, err, c.want)
+		}
+	}
+	h, err := tl.Read(t.Context(), reconcile.Ref{Message: "m"})
+	if err != nil || len(h.Observations) != 3 {
+		t.Fatalf("%d observations, %v", len(h.Observations), err)
+	}
+	if got, want := tl.Stats(), (reconcile.TimelineStats{Appended: 3, Repeated: 2, Differs: 1}); got != want {
+		t.Errorf("stats %+v", got)
+	}
+	// The same event from another source, or found by a lookup, is no other observation.
+	one.Source = "lookup"
+	if as, err := tl.Append(t.Context(), one); err != nil || as[0] != reconcile.Repeated {
+		t.Errorf("from another source: %v, %v", as, err)
+	}
+}
+
+func TestTimelineBadInput(t *testing.T) {
+	tl := newTimeline(t, nil)
+	good := said("e", "sent", time.Now())
+	for name, change := range map[string]func(o *reconcile.Observation){
+		"no message":              func(o *reconcile.Observation) { o.Message = "" },
+		"no status":               func(o *reconcile.Observation) { o.Status = "" },
+		"long status":             func(o *reconcile.Observation) { o.Status = strings.Repeat("s", 65) },
+		"long event":              func(o *reconcile.Observation) { o.Event = strings.Repeat("s", 513) },
+		"NUL":                     func(o *reconcile.Observation) { o.Code = "\x00" },
+		"not UTF-8":               func(o *reconcile.Observation) { o.Source = "\xff" },
+		"phone number as message": func(o *reconcile.Observation) { o.Message = "+8613800138000" },
+		"phone number as own":     func(o *reconcile.Observation) { o.Own = "+8613800138000" },
+		"phone number in a group": func(o *reconcile.Observation) { o.Participant = "+8613800138000" },
+	} {
+		bad := good
+		change(&bad)
+		_, err := tl.Append(t.Context(), good, bad)
+		if !errors.Is(err, reconcile.ErrInvalid) || strings.Contains(err.Error(), "138") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if h, err := tl.Read(t.Context(), reconcile.Ref{Event: "e"}); err != nil || len(h.Observations) != 0 {
+		t.Errorf("a refused call stored %d", len(h.Observations))
+	}
+	for _, ref := range []reconcile.Ref{{}, {Own: "+8613800138000"}, {Event: "\x00"}} {
+		if _, err := tl.Read(t.Context(), ref); !errors.Is(err, reconcile.ErrInvalid) {
+			t.Errorf("%+v: %v", ref, err)
+		}
+	}
+	for name, o := range map[string]*reconcile.TimelineOptions{
+		"kind": {Kind: "/"}, "ahead": {Ahead: -1}, "behind": {Behind: -1}, "most": {Most: 10_001}, "retention": {Retention: 1},
+	} {
+		if _, err := reconcile.NewTimeline(reconcile.NewTimelineMemory(), o); !errors.Is(err, reconcile.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, s := range []reconcile.TimelineStore{nil, (*reconcile.TimelineMemory)(nil)} {
+		if _, err := reconcile.NewTimeline(s, nil); !errors.Is(err, reconcile.ErrInvalid) {
+			t.Errorf("nil store: %v", err)
+		}
+	}
+}
+
+func TestAbsurdTimesDoNotSettle(t *testing.T) {
+	for name, at := range map[string]time.Time{
+		"zero": {}, "year 20000": time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC), "before year 1": time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC),
+		"tomorrow": time.Now().Add(24 * time.Hour), "1970": time.Unix(0, 0),
+	} {
+		tl := newTimeline(t, nil)
+		if _, err := tl.Append(t.Context(), said("e", "delivered", at)); err != nil {
+			t.Fatal(err)
+		}
+		p, err := tl.Project(t.Context(), reconcile.Ref{Message: "m"})
+		if err != nil || p.Status != "delivered" || p.Settled || !p.Basis.Absurd || !p.Basis.At.Equal(p.Basis.Received) {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+}
+
+func TestOverflowDoesNotSettle(t *testing.T) {
+	tl := newTimeline(t, &reconcile.TimelineOptions{Most: 1})
+	as, err := tl.Append(t.Context(), said("a", "delivered", time.Now()), said("b", "failed", time.Now()))
+	if err != nil || as[1] != reconcile.Overflow {
+		t.Fatalf("%v, %v", as, err)
+	}
+	if p, err := tl.Project(t.Context(), reconcile.Ref{Message: "m"}); err != nil || p.Settled || p.Status != "delivered" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestMostInformative(t *testing.T) {
+	base := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(event, status string, said int) reconcile.Observation {
+		t := base.Add(time.Duration(said) * time.Second)
+		return reconcile.Observation{Ref: reconcile.Ref{Event: event}, Status: status, Said: t, At: t, Received: base.Add(time.Hour)}
+	}
+	project := reconcile.MostInformative(reconcile.WhatsAppStatuses()...)
+	for _, c := range []struct {
+		name          string
+		os            []reconcile.Observation
+		status, basis string
+		settled       bool
+		contradicting string
+	}{
+		{name: "nothing"},
+		{"sent", []reconcile.Observation{at("a", "sent", 0)}, "sent", "a", false, ""},
+		{"rank, not time", []reconcile.Observation{at("a", "delivered", 0), at("b", "sent", 9)}, "delivered", "a", true, ""},
+		{"the last of one rank", []reconcile.Observation{at("a", "read", 1), at("b", "read", 3), at("c", "read", 2)}, "read", "b", true, ""},
+		{"failed is not the last word", []reconcile.Observation{at("a", "sent", 0), at("b", "failed", 1)}, "failed", "b", false, ""},
+		{"delivered and failed", []reconcile.Observation{at("a", "failed", 1), at("b", "delivered", 2)}, "delivered", "b", false, "a"},
+		{"failed and read", []reconcile.Observation{at("a", "read", 1), at("b", "failed", 2), at("c", "failed", 3)}, "read", "a", false, "bc"},
+		{"a status of next year", []reconcile.Observation{at("a", "delivered", 1), at("b", "telepathy", 2)}, "delivered", "a", true, ""},
+	} {
+		for range 10 { // the order of arrival is of no matter
+			rand.Shuffle(len(c.os), func(i, j int) { c.os[i], c.os[j] = c.os[j], c.os[i] })
+			p := project(c.os)
+			var against strings.Builder
+			for _, o := range p.Contradicting {
+				against.WriteString(o.Event)
+			}
+			if p.Status != c.status || p.Basis.Event != c.basis || p.Settled != c.settled || against.String() != c.contradicting {
+				t.Fatalf("%s: %q from %q, settled %v, contradicting %q", c.name, p.Status, p.Basis.Event, p.Settled, against.String())
+			}
+		}
+	}
+	// Within a second nobody can tell what happened last: then the order of arrival counts.
+	first, second := at("a", "read", 1), at("b", "read", 1)
+	first.At, second.Received = first.At.Add(200*time.Millisecond), second.Received.Add(-time.Minute)
+	if p := project([]reconcile.Observation{first, second}); p.Basis.Event != "b" {
+		t.Errorf("within a second: basis %q", p.Basis.Event)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	in := func(event, participant, status string) reconcile.Observation {
+		return reconcile.Observation{Ref: reconcile.Ref{Event: event}, Participant: participant, Status: status, Said: at, At: at, Received: at}
+	}
+	project := reconcile.MostInformative(reconcile.WhatsAppStatuses()...)
+	p := project([]reconcile.Observation{in("0", "", "sent"), in("1", "bob", "failed"), in("2", "ann", "read"), in("3", "ann", "delivered")})
+	if p.Status != "read" || p.Settled || len(p.Contradicting) != 0 || len(p.Participants) != 2 {
+		t.Fatalf("one read and one failed: %+v", p)
+	}
+	if ann, bob := p.Participants[0], p.Participants[1]; ann.ID != "ann" || ann.Status != "read" || !ann.Settled || bob.Status != "failed" || bob.Settled {
+		t.Fatalf("participants %+v", p.Participants)
+	}
+	p = project([]reconcile.Observation{in("0", "", "sent"), in("1", "bob", "delivered"), in("2", "ann", "read")})
+	if !p.Settled {
+		t.Fatalf("both have it: %+v", p)
+	}
+	p = project([]reconcile.Observation{in("1", "bob", "delivered"), in("2", "bob", "failed"), in("3", "ann", "read")})
+	if p.Settled || len(p.Contradicting) != 1 || p.Contradicting[0].Event != "2" {
+		t.Fatalf("contradicted in a group: %+v", p)
+	}
+}
+
+// A projection of the user's own takes the place of ours.
+func TestAnotherProjection(t *testing.T) {
+	tl := newTimeline(t, &reconcile.TimelineOptions{Project: func(os []reconcile.Observation) reconcile.Projected {
+		return reconcile.Projected{Status: "seen " + os[0].Status, Settled: true}
+	}})
+	if _, err := tl.Append(t.Context(), said("e", "sent", time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := tl.Project(t.Context(), reconcile.Ref{Event: "e"}); err != nil || p.Status != "seen sent" || !p.Settled {
+		t.Fatalf("%+v, %v", p, err)
+	}
+}
+
+func TestTimelineSweep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := reconcile.NewTimelineMemory()
+		tl, err := reconcile.NewTimeline(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := reconcile.TimelineParams{Kind: "default", Retention: 90 * 24 * time.Hour}
+		old := said("old", "sent", time.Now())
+		old.Own = "order"
+		if _, err := tl.Append(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * 24 * time.Hour)
+		young := said("young", "sent", time.Now())
+		young.Message = "m2"
+		if _, err := tl.Append(t.Context(), young); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.Sweep(t.Context(), p, 100); n != 0 || err != nil {
+			t.Fatalf("swept %d, %v", n, err)
+		}
+		time.Sleep(50 * 24 * time.Hour)
+		if n, err := s.Sweep(t.Context(), p, 100); n != 1 || err != nil {
+			t.Fatalf("swept %d, %v", n, err)
+		}
+		for ref, left := range map[reconcile.Ref]int{{Event: "old"}: 0, {Own: "order"}: 0, {Message: "m"}: 0, {Event: "young"}: 1} {
+			if h, err := tl.Read(t.Context(), ref); err != nil || len(h.Observations) != left {
+				t.Errorf("%+v has %d, %v", ref, len(h.Observations), err)
+			}
+		}
+	})
+}
+
+func TestProjectionsDoNotChangeWhatTheyGet(t *testing.T) {
+	os := []reconcile.Observation{said("b", "sent", time.Now()), said("a", "read", time.Now())}
+	before := append([]reconcile.Observation(nil), os...)
+	reconcile.MostInformative(reconcile.WhatsAppStatuses()...)(os)
+	if !reflect.DeepEqual(os, before) {
+		t.Error("the observations were changed")
+	}
+}
