@@ -33,6 +33,21 @@
 // Shutdown of the http.Server, then end Work's context and wait for it, then close
 // the store's file.
 //
+// One box may stand behind many handlers, one for each provider, and many calls of
+// Work may share it. What accepts and what works may also be different processes, each
+// with a box on the same data. [Stats] and [Hooks] are those of one box.
+//
+// # Too much at once
+//
+// Put no limit in front of [Handler]: no rate, no gate and no level of package
+// backpressure. What is refused has to come again, and a provider that is refused for
+// long stops sending; what is stored waits. What has to be guarded there is the storage
+// (HandlerOptions.Refuse). Limits belong behind it, where the work is: in the
+// function that Work calls, before it calls a dependency (Line.Wait of a
+// backpressure.Shaper; a [Retry] after what a Verdict says is an attempt, of which there
+// are MaxAttempts); WorkOptions.Concurrency; and Options.Streams for what must not wait
+// behind a slow dependency. [Box.Totals] has the backlog that backpressure.Levels watches.
+//
 // # One effect
 //
 // When the events and what the handler writes are in one database, complete the

@@ -12,40 +12,53 @@ import (
 
 	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/inbox/whatsapp"
 	"github.com/pawl-go/pawl/retry"
 )
 
-// deliver posts a body to an endpoint as the provider does, and returns the
-// answer's status.
+// deliver posts a body to an endpoint as Meta does, and returns the answer's status.
 func deliver(hook http.Handler, body string) int {
-	r := httptest.NewRequest("POST", "/webhooks/test", strings.NewReader(body))
+	r := httptest.NewRequest("POST", "/webhooks/whatsapp", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Signature", "signed")
+	r.Header.Set("X-Hub-Signature-256", whatsapp.Sign("the app secret", []byte(body)))
 	w := httptest.NewRecorder()
 	hook.ServeHTTP(w, r)
 	return w.Code
 }
 
 // A delivery is stored, answered, and worked. The provider sends it again, and
-// nothing happens twice. (A source for your provider is in a package beside this
-// one: whatsapp, ycloud.)
+// nothing happens twice. (Other sources are in the packages beside this one, and one
+// for a provider of yours is a few lines: see package signature.)
 func Example() {
-	box, err := inbox.New(inbox.NewMemory(), nil)
+	source, err := whatsapp.New(&whatsapp.Options{
+		Secrets:     []whatsapp.Secret{{Value: "the app secret"}},
+		VerifyToken: "the token entered in the App Dashboard",
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	hook, err := inbox.Handler(box, provider{}, nil)
+	box, err := inbox.New(inbox.NewMemory(), nil) // boltinbox, pginbox or redisinbox, to keep what was accepted
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(deliver(hook, `[{"id":"m1","key":"alice"},{"id":"m2","key":"alice"}]`))
-	fmt.Println(deliver(hook, `[{"id":"m1","key":"alice"},{"id":"m2","key":"alice"}]`))
+	hook, err := inbox.Handler(box, source, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	const body = `{"object": "whatsapp_business_account", "entry": [{"id": "41", "changes": [{"field": "messages", "value": {
+		"metadata": {"display_phone_number": "15550008000", "phone_number_id": "31"},
+		"messages": [
+			{"from": "15550003001", "id": "wamid.one", "timestamp": "1760000000", "type": "text", "text": {"body": "Hello"}},
+			{"from": "15550003001", "id": "wamid.two", "timestamp": "1760000001", "type": "text", "text": {"body": "Anybody there?"}}]
+	}}]}]}`
+	fmt.Println(deliver(hook, body))
+	fmt.Println(deliver(hook, body))
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = box.Work(ctx, func(_ context.Context, r inbox.Record) inbox.Outcome {
-		fmt.Println("worked", r.ID)
-		if r.ID == "test/m2" {
+		fmt.Println("worked", r.MessageID, "-", r.Type)
+		if r.MessageID == "wamid.two" {
 			cancel() // the example ends here; a service works until it is stopped
 		}
 		return inbox.Done()
@@ -58,8 +71,8 @@ func Example() {
 	// Output:
 	// 200
 	// 200
-	// worked test/m1
-	// worked test/m2
+	// worked wamid.one - messages.messages.text
+	// worked wamid.two - messages.messages.text
 	// 2 accepted, 2 duplicates, 2 done
 }
 

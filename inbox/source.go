@@ -75,12 +75,12 @@ type Event struct {
 	Provider string
 	// Type is the provider's own word, as specific as the body is: for Meta the
 	// field, the array and the element's type or status, as in
-	// "messages.messages.text".
+	// "messages.messages.text". Decode of each source says what it sets.
 	Type string
 	// Version is the schema version that the body names; empty if none.
 	Version string
 	// Key is the ordering key: events of one key are worked one after another.
-	// Empty: the event is ordered with no other.
+	// Empty: the event is ordered with no other, and its records have its ID as key.
 	Key string
 	// Fingerprinted says that the provider gives no ID for such events, so that ID
 	// is a digest of the immutable fields: two events that are alike in them are

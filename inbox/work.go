@@ -77,9 +77,14 @@ type WorkOptions struct {
 //
 // When ctx ends, nothing new is begun. Running handlers have Grace to end; then
 // their contexts are cancelled with [ErrDraining]. Keys are released as their
-// handlers return, for other workers to take at once. Work then returns nil, or
-// [ErrAbandoned] if a handler has not returned after Grace once more.
-// [ErrInvalid] is returned at once.
+// handlers return, for other workers to take at once. An attempt that fails after
+// that was interrupted: it counts as one of MaxAttempts, and there is no [Failure] of
+// it and no backoff. Work then returns nil, or [ErrAbandoned] if a handler has not
+// returned after Grace once more. [ErrInvalid] is returned at once.
+//
+// A store that does not answer, or answers that this process may not claim, does not
+// end Work: it is counted (Stats.Errors) and logged, and asked again. So without a
+// Logger a worker that lacks a right looks idle: watch Stats.Errors.
 func (b *Box) Work(ctx context.Context, handle func(context.Context, Record) Outcome, opts *WorkOptions) error {
 	if handle == nil {
 		return invalid("nil handler")

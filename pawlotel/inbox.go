@@ -14,6 +14,18 @@ import (
 // Inbox registers the counters of a box: events by what they were answered, runs of
 // handlers by what became of the event, deliveries that were acknowledged, rejected
 // and refused, what failed, and the longest times.
+//
+//   - pawl.inbox.received: events, by answer: accepted, duplicate, conflict, quarantined
+//   - pawl.inbox.deliveries: by answer: acknowledged, rejected, refused
+//   - pawl.inbox.worked: handler runs that were settled, by outcome: done, retry, dead,
+//     quarantined, unknown; runs that were interrupted by the end of Work are not in it
+//   - pawl.inbox.panics, dead_letters_failed, unopened, stale, leases_lost, errors,
+//     operator_actions: as in [inbox.Stats]
+//   - pawl.inbox.running: keys that are being worked
+//   - pawl.inbox.ack_latency.max, wait.max, processing.max: the longest since the start
+//
+// With [InboxHooks] beside it, events and received count the same, and so do outcomes
+// and worked: take the one that has the attributes you need, and do not add them up.
 func Inbox(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (metric.Registration, error) {
 	type S = inbox.Stats
 	return observe(m, attrs, func(context.Context) (S, error) { return b.Stats(), nil }, []row[S]{
@@ -48,7 +60,8 @@ func Inbox(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (metric.Re
 }
 
 // InboxTotals registers what is in the store of a box: records by state, and the age
-// of the event that waits longest. Each collection reads the store.
+// of the event that waits longest: pawl.inbox.records by state, and pawl.inbox.oldest.
+// Each collection reads the store.
 func InboxTotals(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (metric.Registration, error) {
 	type S = inbox.Totals
 	state := func(s inbox.State, value func(t *S) int) point[S] {
@@ -89,7 +102,8 @@ type InboxOptions struct {
 //   - pawl.inbox.rejections: deliveries that were not accepted, by provider and reason
 //   - pawl.inbox.refusals: deliveries that the storage refused, by provider
 //   - pawl.inbox.outcomes: handler runs by stream and by what became of the event: done,
-//     retry, dead, quarantined, unknown, or unsettled if that is not known
+//     retry, dead, quarantined, unknown, or unsettled if that is not known; a run that
+//     the end of Work interrupted is a retry here
 //   - pawl.inbox.processing: time that the handler took, by stream
 //   - pawl.inbox.wait: time between acceptance and first attempt, by stream
 //

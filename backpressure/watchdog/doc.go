@@ -51,6 +51,17 @@
 //	go reporter.Run(ctx)
 //	err = buffer.Run(ctx, watchdog.Around(reporter, handle), nil)
 //
+// A loop that is not yours, as that of buffer.Run or box.Work, has no place for
+// Reporter.Poll: leave it out. Handlers that hang are noticed all the same, and a
+// process that has died. Such a loop claims by itself, too: call [Warmup.Wait] before
+// it, and end its context, after [Warmup.Reset], to isolate the worker again.
+//
+//	for warmup.Wait(ctx) == nil {
+//		loop, restart := context.WithCancel(ctx) // Options.Restart calls Reset, then restart
+//		err = box.Work(loop, handle, nil)
+//		...
+//	}
+//
 // Stores: [Memory] for one process, rediswatchdog, pgwatchdog, or your own, held to
 // watchdogtest.
 //

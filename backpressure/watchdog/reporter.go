@@ -167,6 +167,9 @@ func Around[M any](r *Reporter, handle func(context.Context, M) error) func(cont
 // AroundValue wraps a handler whose answer is a value, such as that of
 // inbox.Box.Work: it says when the handler begins and ends, and counts one position
 // for each answer that progress reports as such. A nil progress counts every call.
+//
+//	err = box.Work(ctx, watchdog.AroundValue(reporter, handle,
+//		func(o inbox.Outcome) bool { return o.Err() == nil }), nil)
 func AroundValue[M, O any](r *Reporter, handle func(context.Context, M) O, progress func(O) bool) func(context.Context, M) O {
 	return func(ctx context.Context, m M) O {
 		h := r.Begin()

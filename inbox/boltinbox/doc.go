@@ -39,7 +39,7 @@
 // the file. Many stores, also those of other packages, can share one file: each
 // keeps to its own top bucket.
 //
-// Call [Store.Sweep] now and then, every minute with a few thousand records, say.
+// Call [inbox.Box.Sweep] now and then, every minute with a few thousand records, say.
 // Nothing else removes events and their payloads, and without it the file grows for
 // ever.
 //
