@@ -125,8 +125,12 @@ func New(s Store, opts *Options) (*Box, error) {
 	b := &Box{core: &core{opts: o, ring: ring, loops: map[waker]struct{}{}}, store: s}
 	_, b.local = s.(*Memory)
 	b.counts.rejected = map[Reason]uint64{}
-	b.accepts = merge.Merger[batch, []Answer]{Call: b.mergedAccept, Orphan: b.orphan, Timeout: o.StoreTimeout, Max: acceptBatch}
-	b.settler = work.Settler[Settlement]{Send: b.send, Final: final, Timeout: o.StoreTimeout, Direct: b.local}
+	width := 1
+	if w, ok := s.(interface{ MergeWidth() int }); ok { // it works joined calls side by side
+		width = w.MergeWidth()
+	}
+	b.accepts = merge.Merger[batch, []Answer]{Call: b.mergedAccept, Orphan: b.orphan, Timeout: o.StoreTimeout, Max: acceptBatch, Width: width}
+	b.settler = work.Settler[Settlement]{Send: b.send, Final: final, Timeout: o.StoreTimeout, Direct: b.local, Width: width}
 	return b, nil
 }
 

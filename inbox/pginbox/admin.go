@@ -68,7 +68,15 @@ type RoleNames struct {
 // their owner. Apply it after each migration. An empty schema means "pawl".
 //
 // The functions run with the rights of their caller, so what a role cannot do with
-// its own statements it cannot do through them either.
+// its own statements it cannot do through them either. Three things need more than one
+// of the roles: inbox.Operator.Redecode accepts, and needs Ingest beside Operator; and
+// with inbox.Options.Payloads an acceptance looks at what is stored and
+// [inbox.Box.Sweep] lists, so those need Operator beside Ingest and beside Purge, and
+// can then read bodies. What a role may not do fails as if the server were away, with
+// inbox.ErrUnavailable and the server's words, and Work goes on asking.
+//
+// None of the four may Migrate or Check: leave these to the owner, or grant SELECT on
+// the table pawl_versions to who has to Check.
 func Roles(schema string, names RoleNames) (string, error) {
 	if schema == "" {
 		schema = pgschema.DefaultSchema

@@ -43,7 +43,8 @@ func newStatements(schema string) statements {
 		claim: "SELECT * FROM " + q + ".inbox_claim($1::text, $2::bytea, $3::integer, $4::integer, $5::bigint, $6::bigint," +
 			" $7::bigint, $8::bigint, $9::boolean)",
 		settle: "SELECT n, ended, followed FROM " + q + ".inbox_settle($1::integer, $2::bigint, $3::bigint, $4::bigint, $5::smallint[]," +
-			" $6::text[], $7::text[], $8::bigint[], $9::smallint[], $10::text[], $11::text[], $12::bytea[], $13::smallint[], $14::text[], $15::bigint[])",
+			" $6::text[], $7::text[], $8::bigint[], $9::smallint[], $10::text[], $11::text[], $12::bytea[], $13::smallint[], $14::text[], $15::bigint[]," +
+			" $16::bigint[], $17::bigint[])",
 		change: "SELECT n, outcome FROM " + q + ".inbox_change($1::bigint, $2::bigint, $3::smallint[], $4::bytea[], $5::text[], $6::bigint[]," +
 			" $7::text[], $8::text[])",
 		list:   "SELECT * FROM " + q + ".inbox_list($1::text, $2::text, $3::text, $4::integer, $5::bigint, $6::integer)",

@@ -57,9 +57,9 @@ type ending struct {
 
 func (e *ending) scan(rows pgx.Rows) error {
 	var what int16
-	var next, low *int64
+	var next, low, newest *int64
 	var full *bool
-	dest := [rowColumns]any{&what, &e.now, &next, &full, &low, &e.mark, &e.oldest, &e.newest}
+	dest := [rowColumns]any{&what, &e.now, &next, &full, &low, &e.mark, &e.oldest, &newest}
 	if err := rows.Scan(dest[:]...); err != nil {
 		return err
 	}
@@ -68,6 +68,9 @@ func (e *ending) scan(rows pgx.Rows) error {
 	}
 	if low != nil {
 		e.low = *low
+	}
+	if newest != nil {
+		e.newest = *newest
 	}
 	e.full = full != nil && *full
 	return nil
@@ -89,7 +92,8 @@ type scout struct {
 	lookAgain time.Time // when to look for the time of the next key again
 }
 
-// A mark is a number up to which all were given out when it was taken.
+// A mark is a number up to which all were given out when it was taken, by
+// transactions below newest.
 type mark struct {
 	number, newest int64
 	taken          time.Time
@@ -158,6 +162,9 @@ func (sc *scout) end(l look, e *ending) {
 	if e.low == 0 {
 		return // the answer to an ask that was repeated
 	}
+	if e.now < sc.dueFloor { // the server's clock went back
+		sc.dueFloor = 0
+	}
 	if !e.full {
 		sc.dueFloor = max(sc.dueFloor, e.now-dueLag.Microseconds())
 	}
@@ -166,7 +173,7 @@ func (sc *scout) end(l look, e *ending) {
 		safe = max(safe, m.number+1)
 		sc.mark = mark{}
 	}
-	if sc.mark.number == 0 {
+	if sc.mark.number == 0 && e.newest > 0 {
 		sc.mark = mark{number: e.mark, newest: e.newest, taken: now}
 	}
 	if l.floor == 0 {

@@ -27,10 +27,12 @@
 //	box, err := inbox.New(store, nil)
 //
 // The service's own role needs USAGE on the schema, USAGE and SELECT on its sequence,
-// and SELECT, INSERT, UPDATE and DELETE on its tables. [Roles] divides that among four roles, of which
-// those that accept and that clean up can read no body.
+// and SELECT, INSERT, UPDATE and DELETE on its tables. [Roles] divides that among four
+// roles, of which those that accept and that clean up can read no body; Check is for
+// the role that migrates.
 //
-// Call [Store.Sweep] from time to time: without it events are kept for ever.
+// Call [inbox.Box.Sweep] from time to time: without it events are kept for ever.
+// Store.Sweep is enough where no bodies are kept outside (inbox.Options.Payloads).
 //
 // # Waking workers
 //
@@ -172,6 +174,10 @@ func New(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 // because another transaction had the event or its key locked. Nothing was changed:
 // send it again.
 var ErrBusy = errors.New("pginbox: another transaction is at work on this event or key, nothing was changed")
+
+// MergeWidth is how many calls an [inbox.Box] makes of many callers' acceptances at
+// once, and of their settlements: one is worked while another waits for the disk.
+func (s *Store) MergeWidth() int { return 2 }
 
 // Accept implements [inbox.Store]. It is one transaction. It waits for another one
 // that is accepting one of the events for at most a few seconds, and then fails with

@@ -103,12 +103,13 @@ func (s *Store) settleChunk(ctx context.Context, r pgcall.Route, p inbox.Params,
 	tokens := make([]int64, n)
 	var errors, followIDs []string
 	var failures [][]byte
-	var times []int64
+	var times, seqs, followSeqs []int64
 	for k := range all {
 		m := &all[k]
 		rounds[k], streams[k], keys[k], tokens[k] = int16(m.round), m.stream, m.key, bigint(m.token())
 		if e := m.end; e != nil {
 			ends[k], ids[k] = int16(e.Kind), e.ID
+			set(&seqs, n, k, bigint(e.Seq))
 			set(&errors, n, k, e.Error)
 			set(&times, n, k, e.Delay.Microseconds())
 			if len(e.Failures) > 0 && e.Kind != inbox.KindDone {
@@ -121,6 +122,7 @@ func (s *Store) settleChunk(ctx context.Context, r pgcall.Route, p inbox.Params,
 		if f := m.follow; f != nil {
 			follows[k] = int16(f.Kind)
 			set(&followIDs, n, k, f.ID)
+			set(&followSeqs, n, k, bigint(f.Seq))
 			set(&times, n, k, f.Lease.Microseconds())
 		}
 	}
@@ -143,7 +145,7 @@ func (s *Store) settleChunk(ctx context.Context, r pgcall.Route, p inbox.Params,
 	}
 	send := func(mode int) error {
 		return r.Call(ctx, read, s.sql.settle, mode, p.Retention.Microseconds(), p.Keep.Microseconds(), p.Bodies.Microseconds(),
-			rounds, streams, keys, tokens, ends, ids, errors, failures, follows, followIDs, times)
+			rounds, streams, keys, tokens, ends, ids, errors, failures, follows, followIDs, times, seqs, followSeqs)
 	}
 	if r.Bound {
 		return send(modeBusy)

@@ -40,7 +40,7 @@
 //	}
 //	box, err := inbox.New(store, nil)
 //
-// Call [Store.Sweep] now and then, every minute with a few thousand records, say:
+// Call [inbox.Box.Sweep] now and then, every minute with a few thousand records, say:
 // nothing else removes events and their payloads, and the server's memory fills.
 //
 // # Servers

@@ -32,7 +32,7 @@ func (s *Store) Settle(ctx context.Context, p inbox.Params, settlements []inbox.
 					wait = one.Lease
 				}
 				return append(args, kindLetter(one.Kind), one.Stream+"\x00"+one.Key, strconv.FormatUint(one.Token, 10), one.ID,
-					failedRow(one.Error, one.Failures), micros(wait))
+					failedRow(one.Error, one.Failures), micros(wait), numberIn(s.parts.Of(one.Key), one.Seq))
 			},
 			func(_ int, places []int, reply []string) error {
 				if len(reply) != 1 || len(reply[0]) != len(places) {
@@ -61,6 +61,18 @@ func (s *Store) Settle(ctx context.Context, p inbox.Params, settlements []inbox.
 		return nil, nil
 	}
 	return errs, nil
+}
+
+// numberIn is what settle.lua calls a record that has to be in a partition: empty for
+// any, and no record's number for one of another partition.
+func numberIn(part int, seq uint64) string {
+	switch {
+	case seq == 0:
+		return ""
+	case seq&(1<<partBits-1) != uint64(part):
+		return "-"
+	}
+	return digits(seq >> partBits)
 }
 
 // kindLetter is what settle.lua calls a kind: for an end, the state that it leads to.

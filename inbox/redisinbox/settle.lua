@@ -5,9 +5,10 @@
 --
 -- ARGV[1..3]   how long a record is kept that is done, and one that was given up; how
 --              long one that is done keeps its body, or 0: in microseconds
--- then six values for each settlement:
+-- then seven values for each settlement:
 --   kind: b begin, r retry, l release, e extend, or the state in which the record ends
---   stream, NUL, key; token; ID; last error and failures; delay or lease in microseconds
+--   stream, NUL, key; token; ID; last error and failures; delay or lease in microseconds;
+--   number of the record, empty for any
 --
 -- Returns a string with a letter for each: . applied, now or before; s stale, nothing
 -- was changed; x what is stored is not a row of this version, nothing was changed.
@@ -18,13 +19,13 @@
 
 local retention, keep, bodies = whole(ARGV[1]), whole(ARGV[2]), whole(ARGV[3])
 
--- The record of an event in a stream, if it has this key.
-local function find(id, name)
+-- The record of an event in a stream, if it has this key and this number.
+local function find(id, name, x)
   local e = id ~= '' and readEvent(id)
   if not e then return nil end
   local stream = streamOf(name)
   for _, one in ipairs(e.list) do
-    if one.kind == 's' and one.what == stream then
+    if one.kind == 's' and one.what == stream and (x == '' or x == one.x) then
       local r = readRecord(one.x)
       if r and r.stream .. '\0' .. r.key == name then return r end
     end
@@ -32,8 +33,8 @@ local function find(id, name)
   return nil
 end
 
-local function settle(kind, name, token, id, failed, span)
-  local r = find(id, name)
+local function settle(kind, name, token, id, failed, span, x)
+  local r = find(id, name, x)
   if r and r.state ~= PENDING then
     if r.state == kind and r.ended == token then return '.' end
     return 's'
@@ -72,7 +73,7 @@ local function settle(kind, name, token, id, failed, span)
 end
 
 local letters = {}
-for i = 4, #ARGV, 6 do
-  letters[#letters + 1] = item(settle, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], whole(ARGV[i + 5]))
+for i = 4, #ARGV, 7 do
+  letters[#letters + 1] = item(settle, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], whole(ARGV[i + 5]), ARGV[i + 6])
 end
 return table.concat(letters)

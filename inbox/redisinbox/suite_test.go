@@ -73,12 +73,12 @@ func TestMiniredis(t *testing.T) {
 				require.NoError(t, client.Close())
 				server.Close()
 			})
-			opts := redisinbox.Options{Partitions: 2} // it takes long to start a script
+			opts := redisinbox.Options{Partitions: 1} // it takes long to start a script; the servers have more
 			return &opened{newWith(t, client, opts), client, opts}
 		},
 		Reopen: reopen,
 		Bubble: true,
-		Steps:  80,
+		Steps:  40,
 	})
 }
 

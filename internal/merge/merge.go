@@ -1,8 +1,8 @@
 // Package merge joins concurrent single calls into batches, so that many
 // goroutines with one item each share a round trip or a commit.
 //
-// A call starts at once when none is under way; the items that arrive meanwhile
-// form the next one. Nobody waits for company by the clock: a call that follows
+// A call starts at once when none is under way, or fewer than the width allows; the
+// items that arrive meanwhile form the next one. Nobody waits for company by the clock: a call that follows
 // another only lets the callers run first that were just answered. A caller that
 // gives up does not spoil its neighbours: the joined call runs on a context of its
 // own.
@@ -43,9 +43,15 @@ type Merger[Q, A any] struct {
 	// meanwhile; zero means 100,000. Beyond it Do fails with ErrFull.
 	Limit int
 
+	// Width is how many calls may be under way at once; zero means one. A second
+	// one begins when an item comes while nobody waits, so each call keeps callers
+	// of its own. It is for stores that work side by side: one that takes calls in
+	// turn is better off with one large call.
+	Width int
+
 	mu      sync.Mutex
 	queue   []*waiter[Q, A]
-	running bool
+	running int // calls of run
 }
 
 // ErrFull says that too many items wait already. The item was not sent.
@@ -105,8 +111,8 @@ func (m *Merger[Q, A]) enqueue(w *waiter[Q, A]) bool {
 		return false
 	}
 	m.queue = append(m.queue, w)
-	if !m.running {
-		m.running = true
+	if m.running == 0 || m.running < m.Width && len(m.queue) == 1 {
+		m.running++
 		go m.run()
 	}
 	return true
@@ -158,7 +164,7 @@ func (m *Merger[Q, A]) take() []*waiter[Q, A] {
 	defer m.mu.Unlock()
 	n := min(len(m.queue), most)
 	if n == 0 {
-		m.running = false
+		m.running--
 		m.queue = nil
 		return nil
 	}

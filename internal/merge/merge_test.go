@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,6 +57,77 @@ func TestCallsJoinWhileOneIsUnderWay(t *testing.T) {
 		wg.Wait()
 		if want := []int{1, 40, 40, 20}; !equal(d.sizes, want) {
 			t.Errorf("calls of %v, want %v", d.sizes, want)
+		}
+	})
+}
+
+// As many calls as the width says are under way at once; what comes meanwhile joins.
+func TestWidth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &double{gate: make(chan struct{})}
+		m := &Merger[int, int]{Call: d.call, Width: 2}
+		var wg sync.WaitGroup
+		ask := func(n int) {
+			wg.Go(func() {
+				if got, err := m.Do(t.Context(), n); got != 2*n || err != nil {
+					t.Errorf("Do(%d) = %d, %v", n, got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		for n := range 22 { // the first two are under way, each alone
+			ask(n)
+		}
+		if n := m.Len(); n != 20 {
+			t.Errorf("%d items wait, want 20", n)
+		}
+		d.gate <- struct{}{} // one of them is answered, and all who wait are the next
+		synctest.Wait()
+		if n := m.Len(); n != 0 {
+			t.Errorf("%d items wait behind the third call", n)
+		}
+		ask(22) // there is no place for it
+		if n := m.Len(); n != 1 {
+			t.Errorf("%d items wait, want 1", n)
+		}
+		close(d.gate)
+		wg.Wait()
+		if want := []int{1, 1, 1, 20}; !equal(slices.Sorted(slices.Values(d.sizes)), want) {
+			t.Errorf("calls of %v, want %v in some order", d.sizes, want)
+		}
+		synctest.Wait()
+		ask(50) // a merger that was idle begins again
+		synctest.Wait()
+		wg.Wait()
+	})
+}
+
+// A call that ends its goroutine takes no place of the width with it.
+func TestWidthAfterAnExit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Merger[int, int]{Width: 2, Call: func(_ context.Context, items []int, _ func(int) bool) ([]int, error) {
+			if items[0] < 0 {
+				runtime.Goexit()
+			}
+			return items, nil
+		}}
+		for range 5 {
+			var wg sync.WaitGroup
+			for n := -3; n < 4; n++ {
+				wg.Go(func() {
+					if _, err := m.Do(t.Context(), n); n >= 0 && err != nil && !errors.Is(err, errNoReturn) {
+						t.Errorf("Do(%d): %v", n, err)
+					}
+				})
+			}
+			wg.Wait()
+			synctest.Wait()
+			if m.running != 0 {
+				t.Fatalf("%d calls are under way when all were answered", m.running)
+			}
+		}
+		if n, err := m.Do(t.Context(), 7); n != 7 || err != nil {
+			t.Error(n, err)
 		}
 	})
 }
@@ -168,7 +240,7 @@ func TestNothingRunsWhenIdle(t *testing.T) {
 		synctest.Wait()
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.running || m.queue != nil {
+		if m.running > 0 || m.queue != nil {
 			t.Error("still running")
 		}
 	})

@@ -24,6 +24,9 @@ type Settler[S any] struct {
 	// Timeout is for how long settlements are sent again.
 	Timeout time.Duration
 
+	// Width is how many batches are sent side by side; zero means one.
+	Width int
+
 	// Direct sends at once and not together with others: for stores in memory.
 	Direct bool
 
@@ -59,7 +62,7 @@ func (s *Settler[S]) send(ctx context.Context, batch []S) ([]error, error) {
 	if s.Direct {
 		return s.Send(ctx, batch)
 	}
-	s.once.Do(func() { s.merger.Call, s.merger.Timeout = s.merged, s.Timeout })
+	s.once.Do(func() { s.merger.Call, s.merger.Timeout, s.merger.Width = s.merged, s.Timeout, s.Width })
 	return s.merger.Do(ctx, batch)
 }
 

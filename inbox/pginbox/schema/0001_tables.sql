@@ -106,9 +106,9 @@ CREATE TYPE {schema}.inbox_row AS (
     remains       bigint,    -- of the lease; 3: until the next key can be claimed
     more          boolean,   -- 3: the keys were looked through for the next one
     low           bigint,    -- 3: the first record that a claim has to look at
-    mark          bigint,    -- 3: numbers up to this were given out before the snapshot was taken
+    mark          bigint,    -- 3: numbers up to this were given out,
     oldest        bigint,    -- 3: transactions below this one have ended
-    newest        bigint,    -- 3: transactions from this one on had not begun
+    newest        bigint,    -- 3: by transactions below this one; NULL: not known
     seq           bigint,
     stream        text,
     key           text,
@@ -151,7 +151,8 @@ LANGUAGE sql VOLATILE AS
 $pawl$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $pawl$;
 
 -- inbox_check_isolation refuses a transaction that cannot see what others have
--- committed since it began: it would settle a record that was forgotten.
+-- committed since it began: it would settle a record that was forgotten. Steps call it
+-- where a look at the setting did not do, which is cheaper.
 CREATE FUNCTION {schema}.inbox_check_isolation() RETURNS void
 LANGUAGE plpgsql STABLE AS
 $pawl$

@@ -11,10 +11,12 @@
 -- being removed: no claim reads again what an earlier one has seen to be worked.
 -- It must not lie above a record that is not committed yet. The last row
 -- of the answer tells the caller how far it may rise: numbers up to mark were given
--- out before the snapshot was taken, by transactions below newest, for an acceptance
--- has its transaction before its numbers. Once a later answer's oldest has
--- reached that newest, all of them have ended, and what a claim did not see is
--- not there. 0 begins at the first pending record. p_due_floor is the same for due times.
+-- out by transactions below newest, for an acceptance has its transaction before its
+-- numbers, and the claim reads mark before it has its own, which is newest. (The end of a
+-- snapshot would not do: transactions above it may have begun.) Once a later answer's
+-- oldest has reached that newest, all of them have ended, and what a claim did not see
+-- is not there. 0 begins at the first pending record. p_due_floor is the same for due
+-- times.
 --
 -- Claims of one stream take turns. They are not flushed to disk: a crash of the
 -- server then undoes the last claims, their attempts included, and their tokens
@@ -54,7 +56,9 @@ DECLARE
     took     integer;
     last     {schema}.inbox_row;
 BEGIN
-    PERFORM {schema}.inbox_check_isolation();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.inbox_check_isolation();
+    END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM pg_advisory_xact_lock(hashtextextended(p_stream, '{schema}.inbox_keys'::regclass::oid::bigint));
     SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END INTO numbers FROM {schema}.inbox_seq AS s;
@@ -112,25 +116,27 @@ BEGIN
         END LOOP;
         low := coalesce(low, numbers + 1);
 
-        -- A key that is locked is being settled. It is left for the next claim.
-        SELECT array_agg(c.key) INTO keys FROM (
-            SELECT f.key, f.due, f.seq FROM unnest(keys, dues, seqs) AS f(key, due, seq)
-            UNION ALL
-            SELECT d.key, d.due, 0 FROM unnest(due_keys, due_at) AS d(key, due)
-            ORDER BY 2, 3 LIMIT p_keys
-        ) AS c;
-        keys := ARRAY(
-            SELECT c.key FROM unnest(keys) WITH ORDINALITY AS c(key, n)
-            LEFT JOIN LATERAL (
-                SELECT true AS known FROM {schema}.inbox_keys AS t WHERE t.key = c.key AND t.stream = p_stream OFFSET 0
-            ) AS k ON true
-            LEFT JOIN LATERAL (
-                SELECT true AS free FROM {schema}.inbox_keys AS t WHERE k.known AND t.key = c.key AND t.stream = p_stream
-                AND (t.due IS NULL OR t.due <= now) AND (t.lease_until IS NULL OR t.lease_until <= now)
-                FOR NO KEY UPDATE SKIP LOCKED
-            ) AS l ON true
-            WHERE k.known IS NULL OR l.free
-            ORDER BY c.n);
+        IF took > 0 OR cardinality(keys) > 0 THEN
+            -- A key that is locked is being settled. It is left for the next claim.
+            SELECT array_agg(c.key) INTO keys FROM (
+                SELECT f.key, f.due, f.seq FROM unnest(keys, dues, seqs) AS f(key, due, seq)
+                UNION ALL
+                SELECT d.key, d.due, 0 FROM unnest(due_keys, due_at) AS d(key, due)
+                ORDER BY 2, 3 LIMIT p_keys
+            ) AS c;
+            keys := ARRAY(
+                SELECT c.key FROM unnest(keys) WITH ORDINALITY AS c(key, n)
+                LEFT JOIN LATERAL (
+                    SELECT true AS known FROM {schema}.inbox_keys AS t WHERE t.key = c.key AND t.stream = p_stream OFFSET 0
+                ) AS k ON true
+                LEFT JOIN LATERAL (
+                    SELECT true AS free FROM {schema}.inbox_keys AS t WHERE k.known AND t.key = c.key AND t.stream = p_stream
+                    AND (t.due IS NULL OR t.due <= now) AND (t.lease_until IS NULL OR t.lease_until <= now)
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS l ON true
+                WHERE k.known IS NULL OR l.free
+                ORDER BY c.n);
+        END IF;
 
         IF stuck IS NOT NULL THEN
             PERFORM {schema}.inbox_park(p_stream, stuck, now);
@@ -175,7 +181,10 @@ BEGIN
         last.remains := 1000;
     END IF;
     last.what := 3; last.at_token := now; last.low := low; last.mark := numbers;
-    last.oldest := pg_snapshot_xmin(seen)::text::bigint; last.newest := pg_snapshot_xmax(seen)::text::bigint;
+    last.oldest := pg_snapshot_xmin(seen)::text::bigint; last.newest := pg_current_xact_id_if_assigned()::text::bigint;
+    IF last.newest IS NULL AND p_look AND p_floor <= numbers THEN  -- others work what was accepted
+        last.newest := pg_current_xact_id()::text::bigint;
+    END IF;
     RETURN NEXT last;
 END
 $pawl$;

@@ -2,7 +2,8 @@
 -- round, in ascending order of the keys within a round: what becomes of a record
 -- (p_ends: 0 nothing, else the kind, 2 done, 3 retry, 4 dead, 5 quarantine,
 -- 8 unknown), and what follows for the key (p_follows: 0 nothing, else the kind,
--- 1 begin, 6 release, 7 extend). p_times is the delay of a retry, or the lease.
+-- 1 begin, 6 release, 7 extend). p_times is the delay of a retry, or the lease. p_seqs
+-- and p_follow_seqs are the numbers of the records; 0 or NULL is any.
 --
 -- p_mode is what happens at a key that another transaction has locked: 0 waits as
 -- long as lock_timeout allows, and fails; 2 waits as long, and answers for it.
@@ -15,7 +16,7 @@
 CREATE FUNCTION {schema}.inbox_settle(
     p_mode integer, p_retention bigint, p_keep bigint, p_bodies bigint,
     p_rounds smallint[], p_streams text[], p_keys text[], p_tokens bigint[], p_ends smallint[], p_ids text[], p_errors text[],
-    p_failures bytea[], p_follows smallint[], p_follow_ids text[], p_times bigint[])
+    p_failures bytea[], p_follows smallint[], p_follow_ids text[], p_times bigint[], p_seqs bigint[], p_follow_seqs bigint[])
 RETURNS TABLE (n integer, ended integer, followed integer)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s'
@@ -25,7 +26,9 @@ DECLARE
     now    bigint;
     locked boolean[];
 BEGIN
-    PERFORM {schema}.inbox_check_isolation();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.inbox_check_isolation();
+    END IF;
     IF p_mode = 0 THEN
         PERFORM FROM (
             SELECT k.key FROM unnest(p_streams, p_keys, p_rounds) AS a(stream, key, round)
@@ -67,19 +70,23 @@ BEGIN
                         AND (t.seq <> k.begun OR a.end_kind NOT IN (2, 4, 5, 8) OR r.seq IS DISTINCT FROM k.begun)
                     ) THEN 1
                     ELSE 10 END AS is_followed
-            FROM unnest(p_rounds, p_streams, p_keys, p_tokens, p_ends, p_ids, p_errors, p_failures, p_follows, p_follow_ids, p_times, locked)
-                WITH ORDINALITY AS a(round, stream, key, token, end_kind, end_id, error, failures, follow, follow_id, time, locked, n)
+            FROM unnest(p_rounds, p_streams, p_keys, p_tokens, p_ends, p_ids, p_errors, p_failures, p_follows, p_follow_ids, p_times,
+                p_seqs, p_follow_seqs, locked)
+                WITH ORDINALITY AS a(round, stream, key, token, end_kind, end_id, error, failures, follow, follow_id, time,
+                end_seq, follow_seq, locked, n)
             LEFT JOIN LATERAL (
                 SELECT t.ctid AS at, t.token, t.lease_until, t.begun, t.tries FROM {schema}.inbox_keys AS t
                 WHERE t.key = a.key AND t.stream = a.stream OFFSET 0
             ) AS k ON true
             LEFT JOIN LATERAL (
                 SELECT t.ctid AS at, t.seq, t.state, t.ended_by FROM {schema}.inbox_records AS t
-                WHERE a.end_kind <> 0 AND t.id = a.end_id AND t.rank < 16 AND t.stream = a.stream AND t.key = a.key LIMIT 1
+                WHERE a.end_kind <> 0 AND t.id = a.end_id AND t.rank < 16 AND t.stream = a.stream AND t.key = a.key
+                AND coalesce(nullif(a.end_seq, 0), t.seq) = t.seq LIMIT 1
             ) AS r ON true
             LEFT JOIN LATERAL (
                 SELECT t.seq, t.state, t.attempts FROM {schema}.inbox_records AS t
-                WHERE a.follow = 1 AND t.id = a.follow_id AND t.rank < 16 AND t.stream = a.stream AND t.key = a.key LIMIT 1
+                WHERE a.follow = 1 AND t.id = a.follow_id AND t.rank < 16 AND t.stream = a.stream AND t.key = a.key
+                AND coalesce(nullif(a.follow_seq, 0), t.seq) = t.seq LIMIT 1
             ) AS b ON true
             WHERE a.round = turn
         ), records AS (
