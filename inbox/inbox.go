@@ -126,8 +126,8 @@ func New(s Store, opts *Options) (*Box, error) {
 	_, b.local = s.(*Memory)
 	b.counts.rejected = map[Reason]uint64{}
 	width := 1
-	if w, ok := s.(interface{ MergeWidth() int }); ok { // it works joined calls side by side
-		width = w.MergeWidth()
+	if w, ok := s.(Widener); ok {
+		width = min(max(w.MergeWidth(), 1), 8)
 	}
 	b.accepts = merge.Merger[batch, []Answer]{Call: b.mergedAccept, Orphan: b.orphan, Timeout: o.StoreTimeout, Max: acceptBatch, Width: width}
 	b.settler = work.Settler[Settlement]{Send: b.send, Final: final, Timeout: o.StoreTimeout, Direct: b.local, Width: width}

@@ -144,6 +144,13 @@ type Sweeper interface {
 	Sweep(ctx context.Context, n int) (removed int, err error)
 }
 
+// A Widener is a [Store] that works joined calls faster side by side than one after
+// another: MergeWidth is how many of them a box sends at once, 1 to 8. Wrap it with
+// the store, or one call is under way at a time.
+type Widener interface {
+	MergeWidth() int
+}
+
 // Params are what a box tells its store about times.
 type Params struct {
 	Retention time.Duration // of records that are done

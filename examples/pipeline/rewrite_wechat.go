@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // push makes the push of a pass. One without a MsgId is known by its sender and
@@ -59,11 +60,11 @@ func renameTexts(text []byte, rename func(path, value string) (string, bool)) ([
 		case xml.EndElement:
 			path = path[:len(path)-1]
 		case xml.CharData:
-			name := ""
+			var name strings.Builder
 			for _, p := range path {
-				name += "." + p
+				name.WriteString("." + p)
 			}
-			if to, ok := rename(name, string(t)); ok {
+			if to, ok := rename(name.String(), string(t)); ok {
 				out.Write(text[copied:before])
 				if err := xml.EscapeText(&out, []byte(to)); err != nil {
 					return nil, err

@@ -75,8 +75,7 @@ type RoleNames struct {
 // can then read bodies. What a role may not do fails as if the server were away, with
 // inbox.ErrUnavailable and the server's words, and Work goes on asking.
 //
-// None of the four may Migrate or Check: leave these to the owner, or grant SELECT on
-// the table pawl_versions to who has to Check.
+// All four may Check, and none may Migrate: leave that to the owner.
 func Roles(schema string, names RoleNames) (string, error) {
 	if schema == "" {
 		schema = pgschema.DefaultSchema

@@ -10,7 +10,9 @@
 // failover to an asynchronous standby, can lose the last events that were
 // accepted; [Store.Check] reports the settings. Claims are not flushed to disk: a
 // crash of the server, not of a worker, can undo the last of them, and the attempts
-// they counted, and the events are then worked again. Effects outside of the
+// they counted, and the events are then worked again. Claims of a stream take turns: a
+// client that is stopped in the middle of reading a large one holds up the others of
+// the stream until its connection ends. Effects outside of the
 // database are at least once, as with any store.
 //
 // # Setting up
@@ -28,8 +30,7 @@
 //
 // The service's own role needs USAGE on the schema, USAGE and SELECT on its sequence,
 // and SELECT, INSERT, UPDATE and DELETE on its tables. [Roles] divides that among four
-// roles, of which those that accept and that clean up can read no body; Check is for
-// the role that migrates.
+// roles, of which those that accept and that clean up can read no body.
 //
 // Call [inbox.Box.Sweep] from time to time: without it events are kept for ever.
 // Store.Sweep is enough where no bodies are kept outside (inbox.Options.Payloads).

@@ -58,6 +58,10 @@ func TestRolesDoTheirSteps(t *testing.T) {
 	operator, _ := d.as(names.Operator)
 	purge, _ := d.as(names.Purge)
 
+	for name, s := range map[string]*pginbox.Store{"ingest": ingest, "worker": worker, "operator": operator, "purge": purge} {
+		require.NoError(t, s.Check(t.Context()), name)
+	}
+
 	brief := inbox.Params{Retention: time.Millisecond, Keep: time.Millisecond, Bodies: time.Millisecond}
 	several := arrival("k", "several")
 	several.Streams = []string{"default", "second"}

@@ -13,6 +13,7 @@ REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {ingest}, {worker}, {operator},
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM {ingest}, {worker}, {operator}, {purge};
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM {ingest}, {worker}, {operator}, {purge};
 GRANT USAGE ON SCHEMA {schema} TO {ingest}, {worker}, {operator}, {purge};
+GRANT SELECT ON {schema}.pawl_versions TO {ingest}, {worker}, {operator}, {purge}; -- for Check
 
 DO $pawl$
 DECLARE
