@@ -255,6 +255,42 @@ func TestOperatorReplaysAState(t *testing.T) {
 	})
 }
 
+// What dies again at once is not replayed for ever.
+func TestOperatorReplaysARecordOnceForAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := worked(t, inbox.NewMemory(), nil, "dead-1", "dead-2", "dead-3")
+		op := operator(t, b, "alice")
+		handled := 0
+		w := work(t, b, nil, func(context.Context, inbox.Record) inbox.Outcome {
+			handled++
+			return inbox.Dead(errors.New("still"))
+		})
+		replay := func(reason string) (records int) {
+			for after := uint64(0); ; {
+				done, err := op.ReplayState(t.Context(), inbox.StateDead, "", after, 2, reason)
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				records, after = records+done.Records, done.After
+				if !done.More {
+					return records
+				}
+			}
+		}
+		if n := replay("it is up again"); n != 3 || handled != 3 {
+			t.Errorf("%d replays, %d handled", n, handled)
+		}
+		if n := replay("it is up again"); n != 0 {
+			t.Errorf("%d replays at a second click", n)
+		}
+		if n := replay("now it is"); n != 3 {
+			t.Errorf("%d replays for another reason", n)
+		}
+		w.stop()
+	})
+}
+
 // changing is a store whose Change may have no answer.
 type changing struct {
 	inbox.Store

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Replayed is what ReplayState did.
@@ -18,8 +19,11 @@ type Replayed struct {
 // most 1,000, behind the one with the number after, in the order of acceptance. Call
 // it again with Replayed.After until More is false; each call is an action of its
 // own. The state is StateDead, StateQuarantined or StateUnknown; what cannot be
-// replayed is left as it is. A record that ends in the same way again while this goes on
-// has a new number and is met again, so mend the cause first.
+// replayed is left as it is.
+//
+// What this actor has replayed for this reason before is left as it is, too: a record
+// that dies again at once is not replayed for ever, and a second click does nothing.
+// Give another reason to replay it once more.
 //
 // With an error, some of the records may have been replayed: repeat the call, which
 // finds the rest.
@@ -55,7 +59,7 @@ func (o *Operator) replayPage(ctx context.Context, i Intent, actor string, q Que
 	var changes []Change
 	for _, r := range records {
 		done.After = r.Seq
-		if r.Stream != "" && (i.Stream == "" || r.Stream == i.Stream) {
+		if r.Stream != "" && (i.Stream == "" || r.Stream == i.Stream) && !replayedFor(r, actor, i.Reason) {
 			changes = append(changes, Change{Kind: ChangeReplay, Nonce: newNonce(), ID: r.ID, Seq: r.Seq, Actor: actor, Reason: i.Reason})
 		}
 	}
@@ -78,6 +82,14 @@ func (o *Operator) replayPage(ctx context.Context, i Intent, actor string, q Que
 		}
 	}
 	return done, nil
+}
+
+// replayedFor says whether a record was replayed by an actor for a reason, as far as
+// its actions are kept.
+func replayedFor(r Record, actor, reason string) bool {
+	return slices.ContainsFunc(r.Actions, func(a Action) bool {
+		return a.Kind == ChangeReplay && a.Actor == actor && a.Reason == reason
+	})
 }
 
 // changeBatch is how many records are changed in one step.
