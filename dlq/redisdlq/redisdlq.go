@@ -16,6 +16,11 @@
 //     from an older dump. For letters that must not be lost use pgdlq or boltdlq, or a
 //     Redis with appendfsync always and no replica to fail over to. [Store.Check] says
 //     what the server's settings allow.
+//   - A server that is killed while it writes its append-only file can leave a part of
+//     a step there, which Redis 7.0 applies when it is started for the second time after
+//     that, before all that came later. A step that was sent again is then as it should
+//     be; of one that was not, the part stays. Have the file written anew after a crash
+//     (BGREWRITEAOF).
 //   - A batch with letters of several streams is not stored in one commit, but in one
 //     for each partition; and a batch of more than 512 items, or 8 MiB, in several. A call
 //     that fails has stored some, or none, and is repeated.

@@ -15,6 +15,11 @@
 //     an older dump. For events that must not be lost use pginbox or boltinbox, or a Redis with
 //     appendfsync always and no replica to fail over to. [Store.Check] says what the
 //     server's settings allow.
+//   - A server that is killed while it writes its append-only file can leave a part of
+//     a step there, which Redis 7.0 applies when it is started for the second time after
+//     that, before all that came later. A step that was sent again is then as it should
+//     be; of one that was not, the part stays. Have the file written anew after a crash
+//     (BGREWRITEAOF).
 //   - The events of one call are not stored in one commit, but in one for each
 //     partition. A call that fails has stored some, or none, and is repeated: see
 //     Two steps.

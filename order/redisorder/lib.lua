@@ -51,6 +51,15 @@ local NOBODY = '00000000000000000000' -- no token
 
 local function whole(s) return tonumber(s, 10) end -- not octal, whatever it begins with
 
+-- Adds to a counter of the partition, and returns what it is then. What is written is
+-- the sum and not the increment: Redis 7.0 may apply a part of a script's effects
+-- twice, after it was killed while it wrote them.
+local function tally(field, n)
+  local sum = (call('HGET', H, field) or '0') + n
+  call('HSET', H, field, format('%.0f', sum))
+  return sum
+end
+
 -- a + n, for a Lua number n
 local function plus(a, n)
   local low = whole(sub(a, 11)) + n
@@ -417,7 +426,7 @@ local function flush()
       buffered = buffered + k.buffered - k.counted
     end
   end
-  if buffered ~= 0 then call('HINCRBY', H, 't:buffered', buffered) end
+  if buffered ~= 0 then tally('t:buffered', buffered) end
   buffered = 0
   write()
 end

@@ -276,13 +276,13 @@ cold = function()
 
   -- Makes a new epoch one of the key, which may be new as well.
   local function addEpoch(k, e, abandoning)
-    e.handle = format('%.0f', call('HINCRBY', H, 't:handle', 1))
+    e.handle = format('%.0f', tally('t:handle', 1))
     k.epochs[e.epoch] = e
     k.list[#k.list + 1] = e
     call('ZADD', Z, 0, 'e' .. k.name .. '\0' .. e.epoch)
     if k.new then
       k.new, k.active, k.highest = false, e.epoch, e.epoch
-      call('HINCRBY', H, 't:keys', 1)
+      tally('t:keys', 1)
       return
     end
     if e.epoch < k.highest then -- it has its place among those that wait

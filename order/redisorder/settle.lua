@@ -83,7 +83,7 @@ local function others()
       k.late = k.late - 1
     else
       call('ZREM', Z, 'k' .. k.name .. '\0' .. e.epoch .. number)
-      call('HINCRBY', H, 't:aside', -1)
+      tally('t:aside', -1)
       k.aside = k.aside - 1
     end
   end
@@ -122,7 +122,7 @@ local function others()
       set('w' .. field, format('%016d', now) .. s.token .. attempts .. ' ' .. s.text)
       setState(field, row, 'k')
       call('ZADD', Z, 0, 'k' .. k.name .. '\0' .. e.epoch .. s.from)
-      call('HINCRBY', H, 't:aside', 1)
+      tally('t:aside', 1)
       k.aside = k.aside + 1
     else
       setState(field, row, 'l')
@@ -388,10 +388,10 @@ local function others()
     call('ZREM', A, name)
     del('h' .. name)
     write()
-    call('HINCRBY', H, 't:keys', -1)
+    tally('t:keys', -1)
     local token = whole(k.token)
     if token > tonumber(call('HGET', H, 't:token') or '0') then call('HSET', H, 't:token', format('%.0f', token)) end
-    if k.aside > 0 then call('HINCRBY', H, 't:aside', -k.aside) end
+    if k.aside > 0 then tally('t:aside', -k.aside) end
     buffered = buffered - k.counted
     k.changed, names[name] = false, nil
     return '.'
