@@ -50,7 +50,7 @@ local function approve(r, job)
       if r.job ~= NONE then call('ZREM', Z, field('J', r.stream, r.job) .. '\0' .. r.x) end
       call('ZADD', Z, 0, field('J', r.stream, job) .. '\0' .. r.x)
     end
-    tally(field('J', r.stream, job) .. '\0' .. 'released', 1)
+    raise(field('J', r.stream, job) .. '\0' .. 'released', 1)
     r.job, r.counted = job, '1'
   end
   setState(r, WAITING)

@@ -119,7 +119,7 @@ end
 -- Adds to a counter, and returns what it is then. What is written is the sum and not
 -- the increment: Redis 7.0 may apply a part of a script's effects twice, after it was
 -- killed while it wrote them (see the package comment).
-local function tally(name, n)
+local function raise(name, n)
   local there = (call('HGET', H, name) or '0') + n
   call('HSET', H, name, format('%d', there))
   return there
@@ -128,7 +128,7 @@ end
 -- Counts a letter in a state, and returns how many there are.
 local function count(stream, state, n)
   local name = field('c', stream, state)
-  local there = tally(name, n)
+  local there = raise(name, n)
   if there <= 0 then call('HDEL', H, name) end
   return there
 end
@@ -306,7 +306,7 @@ end
 -- Counts what became of a letter that a job has released. The caller writes the letter.
 local function outcome(r, what)
   if r.counted == '1' and call('HEXISTS', H, field('j', r.stream, r.job)) == 1 then
-    tally(field('J', r.stream, r.job) .. '\0' .. what, 1)
+    raise(field('J', r.stream, r.job) .. '\0' .. what, 1)
   end
   r.counted = '0'
 end
