@@ -15,7 +15,7 @@ func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 2_000, 2) }
 
 func TestLongKilledServerUnderLoad(t *testing.T) {
 	kills := testenv.LongCount(t, 4, 10)
-	killedServer(t, 5_000*kills, kills)
+	killedServer(t, 2_500*kills, kills)
 }
 
 func killedServer(t *testing.T, ids, kills int) {

@@ -13,7 +13,7 @@ func TestKilledServerUnderLoad(t *testing.T) { killedServer(t, 2_000, 2) }
 
 func TestLongKilledServerUnderLoad(t *testing.T) {
 	kills := testenv.LongCount(t, 4, 10)
-	killedServer(t, 10_000*kills, kills)
+	killedServer(t, 3_000*kills, kills)
 }
 
 // killedServer kills a server that flushes every write before it answers.

@@ -182,7 +182,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 }
 
 func TestLongKilledAtAnyMoment(t *testing.T) {
-	killedAtAnyMoment(t, testenv.LongCount(t, 15, 50))
+	killedAtAnyMoment(t, testenv.LongCount(t, 8, 50))
 }
 
 func killedAtAnyMoment(t *testing.T, kills int) {

@@ -254,7 +254,7 @@ func inFile(t *testing.T, flags ...string) []string {
 }
 
 func TestLongKilledAndRunAgain(t *testing.T) {
-	kills := testenv.LongCount(t, 15, 50)
+	kills := testenv.LongCount(t, 9, 50)
 	killed(t, kills, 10, inFile(t)...)
 	killed(t, kills, 10, inFile(t, "-order")...)
 	kills = (kills + 2) / 3
