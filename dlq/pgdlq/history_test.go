@@ -3,6 +3,7 @@ package pgdlq_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,10 +20,17 @@ import (
 // time from a table. The rest of the suite has run in TestStore.
 func TestHistories(t *testing.T) {
 	t.Parallel()
+	var ran atomic.Int32
+	t.Cleanup(func() {
+		if ran.Load() == 0 {
+			t.Error("no subtest has the name of the histories")
+		}
+	})
 	dlqtest.Run(t, dlqtest.Config{Bubble: true, Steps: 400, New: func(t *testing.T) dlq.Store {
 		if !strings.Contains(t.Name(), "RandomHistories") {
-			t.Skip("see TestStore")
+			t.Skip("TestStore runs it on the real clock")
 		}
+		ran.Add(1)
 		return newClocked(t)
 	}})
 }

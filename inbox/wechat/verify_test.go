@@ -372,7 +372,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string, body []byte) {
 		values, err := url.ParseQuery(query)
 		if err != nil {
-			t.Skip()
+			return // net/http lets no such query in
 		}
 		d := &inbox.Delivery{Query: values, Body: body, Received: now}
 		for _, s := range []*wechat.Source{strict, both} {

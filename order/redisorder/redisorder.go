@@ -10,6 +10,9 @@
 // a gap if a later one of its key was kept; and a cursor can be back where it was,
 // so that messages are handed over again, to a worker with a token above all
 // earlier ones. The same holds for a server that was started from an older dump.
+// A server that is killed while it writes its append-only file can leave a part of a
+// step there, which Redis 7.0 applies when it is started for the second time after
+// that: have the file written anew after a crash (BGREWRITEAOF).
 // For messages that must not be lost use pgorder or boltorder. [Store.Check] says
 // what the server's settings allow.
 //
