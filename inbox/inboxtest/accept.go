@@ -1,6 +1,7 @@
 package inboxtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,7 +49,7 @@ func newIsAccepted(e *env) {
 }
 
 func everyEventIsStored(e *env) {
-	const n = 1000
+	n := cmp.Or(e.c.Many, 1000)
 	arrivals := make([]inbox.Arrival, n)
 	for i := range arrivals {
 		arrivals[i] = arrival(fmt.Sprintf("event-%04d", i), fmt.Sprintf("key-%d", i%7))

@@ -54,6 +54,10 @@ type Config struct {
 	// Steps is how long the random histories are that are compared to
 	// [inbox.Memory]. Zero means 800.
 	Steps int
+
+	// Many is how many events the subtest of large batches accepts at once. Zero
+	// means 1,000.
+	Many int
 }
 
 // Run tests the stores that c.New makes. Under "Once" every step is sent once;

@@ -22,7 +22,7 @@ import (
 func TestAgreesWithMemory(t *testing.T) { agrees(t, 6) }
 
 func TestLongAgreesWithMemory(t *testing.T) {
-	agrees(t, uint64(testenv.LongCount(t, 100, 300)))
+	agrees(t, uint64(testenv.LongCount(t, 25, 300)))
 }
 
 func agrees(t *testing.T, seeds uint64) {

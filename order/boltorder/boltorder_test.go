@@ -58,7 +58,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestLongHistories(t *testing.T) {
-	conforms(t, testenv.LongCount(t, 4_000, 20_000))
+	conforms(t, testenv.LongCount(t, 2_000, 20_000))
 }
 
 func conforms(t *testing.T, steps int) {

@@ -1,6 +1,7 @@
 package ordertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -153,7 +154,7 @@ func outageLong(e *env) {
 }
 
 func outageIdle(e *env) {
-	const keys = 2000
+	keys := cmp.Or(e.c.Many, 2000)
 	arrivals := make([]order.Arrival, keys)
 	for i := range arrivals {
 		arrivals[i] = at(fmt.Sprint("idle ", i), 1, 1)
@@ -163,7 +164,7 @@ func outageIdle(e *env) {
 		e.push(arrivals[:n]...)
 		arrivals = arrivals[n:]
 	}
-	for range keys / 100 {
+	for range (keys + 99) / 100 {
 		var s []order.Settlement
 		for _, c := range e.claims() {
 			s = append(s, deliver(c, 2), release(c))

@@ -55,6 +55,9 @@ type Config struct {
 	// Steps is how long each random history is that is compared to the model.
 	// Zero means 600.
 	Steps int
+
+	// Many is how many idle keys the subtest of them makes. Zero means 2,000.
+	Many int
 }
 
 // Run tests the stores that c.New makes. Under "Once" every step is sent once;

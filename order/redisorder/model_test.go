@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/order"
 )
 
-const seeds = 4
+const seeds = 3
 
 func arrival(key string, epoch, number uint64, id, payload string) order.Arrival {
 	sum := sha256.Sum256([]byte(id + "\x00" + payload))

@@ -64,7 +64,7 @@ func TestMiniredis(t *testing.T) {
 	clock.Sleep(0)
 	client := newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}})
 	c := config(client, 2) // it takes long to start a script
-	c.Sleep, c.Steps = clock.Sleep, 100
+	c.Sleep, c.Steps, c.Many = clock.Sleep, 60, 200
 	ordertest.Run(t, c)
 }
 

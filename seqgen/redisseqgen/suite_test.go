@@ -34,22 +34,22 @@ func TestMiniredis(t *testing.T) {
 		defer mu.Unlock()
 		now = now.Add(d)
 		server.SetTime(now)
-	})
+	}, 60) // it takes long to start a script
 }
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	run(t, newClient(t, testenv.Redis(t)), nil)
+	run(t, newClient(t, testenv.Redis(t)), nil, 0)
 }
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, testenv.RedisCluster(t)...)
 	require.IsType(t, &redis.ClusterClient{}, client)
-	run(t, client, nil)
+	run(t, client, nil, 0)
 }
 
-func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration)) {
+func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration), steps int) {
 	prefix := testenv.Prefix(t)
 	open := func() *redisseqgen.Store {
 		store, err := redisseqgen.New(client, &redisseqgen.Options{Prefix: prefix})
@@ -60,6 +60,7 @@ func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration)) 
 		New:    func(*testing.T) seqgen.Store { return open() },
 		Reopen: func(*testing.T, seqgen.Store) seqgen.Store { return open() },
 		Sleep:  sleep,
+		Steps:  steps,
 	})
 }
 

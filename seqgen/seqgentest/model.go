@@ -1,6 +1,7 @@
 package seqgentest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func randomHistories(e *env) {
 			env: e, rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, model: seqgen.NewMemory(),
 			key: fmt.Sprintf("key-%d", seed), tokens: map[uint64]uint64{0: 0},
 		}
-		for range 200 {
+		for range cmp.Or(e.c.Steps, 200) {
 			h.step()
 		}
 	}

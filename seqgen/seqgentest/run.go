@@ -49,6 +49,10 @@ type Config struct {
 	// its own, in which time.Now and time.Sleep are virtual. It is for stores
 	// whose time is the process's and that wait for no network.
 	Bubble bool
+
+	// Steps is how long each random history is that is compared to the reference.
+	// Zero means 200.
+	Steps int
 }
 
 // Run tests the stores that c.New makes. It returns when all subtests have
