@@ -105,23 +105,26 @@ func (c Claim) Extend(d time.Duration) Settlement {
 
 // A Settlement says what became of a claim. Claims make them.
 type Settlement struct {
-	Kind   Kind
-	ID     string
-	Token  uint64
-	Result []byte        // KindComplete
-	Lease  time.Duration // KindExtend
+	Kind      Kind
+	ID        string
+	Token     uint64
+	Result    []byte        // KindComplete
+	Lease     time.Duration // KindExtend
+	Retention time.Duration // KindRetain
 }
 
 // Kind is the kind of a [Settlement].
 type Kind uint8
 
-// The kinds of settlement. KindForget is made by [Guard.Forget] and has no token.
+// The kinds of settlement. KindForget is made by [Guard.Forget] and KindRetain by
+// [Guard.Retain]; they have no token.
 const (
 	KindComplete Kind = iota + 1
 	KindRelease
 	KindHold
 	KindExtend
 	KindForget
+	KindRetain
 )
 
 // String returns the kind's name in lower case.
@@ -137,6 +140,8 @@ func (k Kind) String() string {
 		return "extend"
 	case KindForget:
 		return "forget"
+	case KindRetain:
+		return "retain"
 	}
 	return "none"
 }

@@ -111,7 +111,7 @@ func TestAViewOnNoStore(t *testing.T) {
 		_, firstErr := g.FirstSeen(t.Context(), "a", "b")
 		_, heldErr := g.Held(t.Context(), "", 1)
 		ran := false
-		for _, err := range []error{claimErr, firstErr, heldErr, g.Forget(t.Context(), "a"),
+		for _, err := range []error{claimErr, firstErr, heldErr, g.Forget(t.Context(), "a"), g.Retain(t.Context(), time.Hour, "a"),
 			g.Do(t.Context(), dedup.Request{ID: "a"}, func(context.Context) error { ran = true; return nil })} {
 			wantErr(t, err, dedup.ErrInvalid)
 			if !strings.Contains(err.Error(), "nil store") {

@@ -36,8 +36,8 @@ import (
 // from two clocks, so they are sure to rise only between claims of one store.
 //
 // Guards under the policy [Hold] are never served by a standby: they fail as long
-// as the primary does. Held lists the primary's. Forget erases in both stores; if
-// the primary is down it erases at the standby and fails.
+// as the primary does. Held lists the primary's. Forget erases in both stores, and
+// Retain retains in both; if the primary is down they do so at the standby and fail.
 //
 // What is due is done at the occasion of a call, and by [Failover.Run] also when
 // there are none. It is safe for concurrent use.

@@ -181,7 +181,7 @@ func (f *Failover) Settle(ctx context.Context, p Params, s []Settlement) ([]erro
 	}
 	defer f.background()
 	errs := make([]error, len(s))
-	var atPrimary, atStandby, forgotten []int
+	var atPrimary, atStandby, forgotten, retained []int
 	f.mu.Lock()
 	for i := range s {
 		id := owned{p.Scope, s[i].ID}
@@ -190,6 +190,8 @@ func (f *Failover) Settle(ctx context.Context, p Params, s []Settlement) ([]erro
 		switch {
 		case s[i].Kind == KindForget:
 			forgotten = append(forgotten, i)
+		case s[i].Kind == KindRetain:
+			retained = append(retained, i)
 		case c != nil && c.token == s[i].Token && s[i].Kind == KindComplete:
 			// Applied before, and not yet written back.
 		case running && g.standby && g.token == s[i].Token:
@@ -202,6 +204,7 @@ func (f *Failover) Settle(ctx context.Context, p Params, s []Settlement) ([]erro
 	settleAt(ctx, f.standby, p, s, atStandby, errs)
 	f.settlePrimary(ctx, p, s, atPrimary, errs)
 	f.forget(ctx, p, s, forgotten, errs)
+	f.retain(ctx, p, s, retained, errs)
 
 	f.mu.Lock()
 	for _, i := range atStandby {
@@ -347,6 +350,43 @@ func (f *Failover) forget(ctx context.Context, p Params, s []Settlement, places 
 		errs[i] = errors.Join(errs[i], also[i])
 	}
 }
+
+// retain makes IDs stay longer in both stores, and with what the stores are still to
+// be told, one after the other with telling. A primary that is down is not asked.
+func (f *Failover) retain(ctx context.Context, p Params, s []Settlement, places []int, errs []error) {
+	if len(places) == 0 {
+		return
+	}
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	f.mu.Lock()
+	for _, i := range places {
+		id := owned{p.Scope, s[i].ID}
+		for _, c := range []*completion{f.learnt[id], f.mirrors[id]} {
+			if c != nil {
+				c.params.Retention = max(c.params.Retention, s[i].Retention) // from when it is told
+			}
+		}
+	}
+	down := f.down
+	f.mu.Unlock()
+	settleAt(ctx, f.standby, p, s, places, errs)
+	also := make([]error, len(s))
+	if down {
+		for _, i := range places {
+			also[i] = errPrimaryDown
+		}
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, f.opts.Timeout)
+		defer cancel()
+		settleAt(ctx, f.primary, p, s, places, also)
+	}
+	for _, i := range places {
+		errs[i] = errors.Join(errs[i], also[i])
+	}
+}
+
+var errPrimaryDown = errors.New("dedup: the primary store is down")
 
 // Held implements [Store].
 func (f *Failover) Held(ctx context.Context, scope, after string, n int) ([]Claim, error) {

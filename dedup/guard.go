@@ -170,6 +170,23 @@ func (g *Guard) Forget(ctx context.Context, ids ...string) error {
 	return g.Settle(ctx, s...)
 }
 
+// Retain makes IDs whose effect has happened remembered for at least d from now, so
+// that they outlive Options.Retention: for a message that is put aside and may be
+// tried again after that. It never shortens a retention.
+//
+// An ID whose effect has not happened, or is not known to have, is left as it is, and
+// none is made known: it stays free, in flight or held, as it was. An ID that is
+// completed afterwards has the retention of its guard; call Retain again, well before
+// d has passed. It fails with [ErrInvalid] unless d is at least a millisecond and at
+// most [MaxDuration], and otherwise as [Guard.Settle] does. Repeating it is safe.
+func (g *Guard) Retain(ctx context.Context, d time.Duration, ids ...string) error {
+	s := make([]Settlement, len(ids))
+	for i, id := range ids {
+		s[i] = Settlement{Kind: KindRetain, ID: id, Retention: d}
+	}
+	return g.Settle(ctx, s...)
+}
+
 // claimOne asks for one ID and counts the answer.
 func (g *Guard) claimOne(ctx context.Context, a *Ask, complete bool) (Claim, error) {
 	c, err := g.askOne(ctx, a, complete)

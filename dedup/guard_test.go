@@ -63,7 +63,7 @@ func TestBadIDsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		_, claimErr := g.Claim(ctx, r)
 		_, batchErr := g.ClaimBatch(ctx, []dedup.Request{{ID: "good"}, r})
 		_, firstErr := g.FirstSeen(ctx, "good", id)
-		for _, err := range []error{claimErr, batchErr, firstErr, g.Do(ctx, r, nop), g.Forget(ctx, id),
+		for _, err := range []error{claimErr, batchErr, firstErr, g.Do(ctx, r, nop), g.Forget(ctx, id), g.Retain(ctx, time.Hour, "good", id),
 			g.Settle(ctx, dedup.Claim{ID: id, Token: 1}.Release())} {
 			if !errors.Is(err, dedup.ErrInvalid) {
 				t.Errorf("%s ID: %v", name, err)
@@ -79,6 +79,9 @@ func TestBadIDsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	wantErr(t, g.Settle(ctx, dedup.Settlement{ID: "a", Token: 1}), dedup.ErrInvalid)
 	wantErr(t, g.Settle(ctx, dedup.Claim{ID: "a"}.Complete(nil)), dedup.ErrInvalid)
 	wantErr(t, g.Do(ctx, dedup.Request{ID: "a"}, nil), dedup.ErrInvalid)
+	for _, d := range []time.Duration{-1, 0, time.Millisecond - 1, dedup.MaxDuration + 1} {
+		wantErr(t, g.Retain(ctx, d, "a"), dedup.ErrInvalid)
+	}
 	var size *dedup.ResultSizeError
 	if err := g.Settle(ctx, c.Complete(make([]byte, 64<<10+1))); !errors.As(err, &size) {
 		t.Errorf("result over the limit: %v", err)
@@ -347,6 +350,41 @@ func TestForget(t *testing.T) {
 	}
 	wantState(t, claim(t, g, "a"), dedup.Acquired)
 	wantErr(t, g.Settle(t.Context(), owner.Complete(nil)), dedup.ErrStale)
+}
+
+// TestRetain keeps what is done for longer than the guard does, and changes nothing of
+// what is not done.
+func TestRetain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var settled []string
+		hooks := &dedup.Hooks{Settled: func(_ context.Context, s dedup.Settlement, err error) {
+			settled = append(settled, fmt.Sprint(s.Kind, " ", s.ID, " ", s.Retention, " ", err))
+		}}
+		g := newGuard(t, dedup.NewMemory(), &dedup.Options{Hooks: hooks})
+		if _, err := dedup.DoValue(t.Context(), g, dedup.Request{ID: "done"}, func(context.Context) (int, error) { return 42, nil }); err != nil {
+			t.Fatal(err)
+		}
+		settled = nil
+		if err := g.Retain(t.Context(), 30*day, "done", "never seen"); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(settled); got != "[retain done 720h0m0s <nil> retain never seen 720h0m0s <nil>]" {
+			t.Errorf("the hook was told %s", got)
+		}
+		if s := g.Stats(); s.Retained != 2 || s.Completed != 1 {
+			t.Errorf("stats %+v", s)
+		}
+		time.Sleep(29 * day)
+		if c := claim(t, g, "done"); c.State != dedup.Done || string(c.Result) != "42" || c.Age != 29*day {
+			t.Errorf("got %+v", c)
+		}
+		wantState(t, claim(t, g, "never seen"), dedup.Acquired)
+		time.Sleep(2 * day)
+		wantState(t, claim(t, g, "done"), dedup.Acquired)
+		if err := g.Retain(t.Context(), time.Hour); err != nil {
+			t.Errorf("no IDs: %v", err)
+		}
+	})
 }
 
 func TestWithNeitherRenewsNorWaits(t *testing.T) {

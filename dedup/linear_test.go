@@ -78,7 +78,7 @@ func record(t *testing.T, g *dedup.Guard) []porcupine.Operation {
 			for step := range 50 {
 				c := call{id: fmt.Sprint(rand.IntN(4))}
 				if c.token = tokens[c.id]; c.token != 0 && rand.IntN(3) > 0 {
-					c.kind = dedup.Kind(1 + rand.IntN(5))
+					c.kind = dedup.Kind(1 + rand.IntN(6))
 					c.text = fmt.Sprint(worker, "-", step)
 				}
 				begin := clock.Add(1)
@@ -110,7 +110,7 @@ func perform(g *dedup.Guard, c call) (answer, error) {
 	case dedup.KindForget:
 		err = g.Forget(context.Background(), c.id)
 	default:
-		s := dedup.Settlement{Kind: c.kind, ID: c.id, Token: c.token, Lease: time.Hour}
+		s := dedup.Settlement{Kind: c.kind, ID: c.id, Token: c.token, Lease: time.Hour, Retention: time.Hour}
 		if c.kind == dedup.KindComplete {
 			s.Result = []byte(c.text)
 		}
@@ -172,6 +172,9 @@ func (k known) claimed(c dedup.Claim) (bool, any) {
 func (k known) settled(c call, a answer) (bool, any) {
 	if c.kind == dedup.KindForget {
 		return !a.stale, known{state: dedup.Acquired, token: k.token}
+	}
+	if c.kind == dedup.KindRetain { // nothing that a claim would see
+		return !a.stale, k
 	}
 	open := k.state == dedup.InFlight || k.state == dedup.Unknown
 	next := k

@@ -209,6 +209,12 @@ func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) err
 		}
 		return nil
 	}
+	if t.Kind == KindRetain {
+		if r != nil && r.state == done && !r.expired(now) {
+			r.expires = max(r.expires, now+t.Retention.Microseconds())
+		}
+		return nil
+	}
 	if r == nil || r.expired(now) || r.token != t.Token {
 		return ErrStale
 	}

@@ -36,7 +36,8 @@ type Stats struct {
 	// Reruns are those of Acquired that were not the first attempt.
 	Reruns uint64
 	// Settlements that were applied, by kind. Extended includes renewals by Do.
-	Completed, Released, Held, Extended, Forgotten uint64
+	// Forgotten and Retained include IDs of which there was no record.
+	Completed, Released, Held, Extended, Forgotten, Retained uint64
 	// Stale counts settlements that came too late, LeasesLost effects that were
 	// cancelled, Errors steps that the store gave no answer to.
 	Stale, LeasesLost, Errors uint64
@@ -59,7 +60,8 @@ func (g *Guard) Stats() Stats {
 		Conflict: n.claims[Conflict].Load(), Unknown: n.claims[Unknown].Load(), Reruns: n.reruns.Load(),
 		Completed: n.settled[KindComplete].Load(), Released: n.settled[KindRelease].Load(), Held: n.settled[KindHold].Load(),
 		Extended: n.settled[KindExtend].Load() + n.extended.Load(), Forgotten: n.settled[KindForget].Load(),
-		Stale: n.stale.Load(), LeasesLost: n.leasesLost.Load(), Errors: n.errors.Load(), Running: g.leases.Len(),
+		Retained: n.settled[KindRetain].Load(),
+		Stale:    n.stale.Load(), LeasesLost: n.leasesLost.Load(), Errors: n.errors.Load(), Running: g.leases.Len(),
 		Waiting:         g.claims.Len() + g.firsts.Len(),
 		OldestDuplicate: time.Duration(n.oldest.Load()), Retention: g.opts.Retention,
 	}
@@ -67,7 +69,7 @@ func (g *Guard) Stats() Stats {
 
 type counts struct {
 	claims            [Unknown + 1]counter
-	settled           [KindForget + 1]counter
+	settled           [KindRetain + 1]counter
 	reruns, extended  atomic.Uint64
 	stale, leasesLost atomic.Uint64
 	errors            atomic.Uint64

@@ -68,7 +68,7 @@ type Store interface {
 	//
 	// A record that is held, claimed under Hold, or claimed with a running lease
 	// never expires. Any other may be forgotten p.Retention after its last change,
-	// and not before.
+	// and not before, nor before the time until which it was retained.
 	Claim(ctx context.Context, p Params, asks []Ask) ([]Claim, error)
 
 	// Settle ends or extends claims. It returns one error per settlement, in
@@ -88,6 +88,10 @@ type Store interface {
 	//   - Forgetting needs no token and no record. It erases the record with its
 	//     ID, result and fingerprint; the owner, if any, is stale from then on, and
 	//     the ID is new again.
+	//   - Retaining needs no token and no record either. A record that is done then
+	//     stays at least Settlement.Retention from now; one that stays longer anyway
+	//     is left as it is. So is a record that is not done, and nothing is made
+	//     where there is none, or none any more.
 	Settle(ctx context.Context, p Params, s []Settlement) ([]error, error)
 
 	// Held lists at most n claims of the scope that are Unknown: held, or claimed

@@ -48,6 +48,11 @@ func (s *Settlement) validate(resultSize int) error {
 	case KindRelease, KindHold:
 	case KindForget:
 		return nil
+	case KindRetain:
+		if s.Retention < minLease || s.Retention > MaxDuration {
+			return invalid("retain %s for %v, not %v to %v", short(s.ID), s.Retention, minLease, MaxDuration)
+		}
+		return nil
 	default:
 		return invalid("settlement without a kind")
 	}

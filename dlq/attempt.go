@@ -194,22 +194,35 @@ func cut(text string, most int) string {
 	return text
 }
 
-// typesOf are the types of a chain, outermost first. A chain may lead back to itself.
+// typesOf are the types of a chain, outermost first.
 func typesOf(err error) (types []string) {
+	walk(err, func(e error) (more bool) {
+		types = append(types, cut(fmt.Sprintf("%T", e), maxType))
+		return len(types) < maxTypes
+	})
+	return types
+}
+
+// walk visits an error and those that it wraps, the nearest first, until there are no
+// more, enough were visited, or visit has found what it looks for. Unlike errors.As it
+// ends in a chain that leads back to itself, and calls no method that may panic.
+func walk(err error, visit func(error) (more bool)) {
 	queue := []error{err}
-	for looked := 0; len(queue) > 0 && looked < maxWrapping && len(types) < maxTypes; looked++ {
+	for looked := 0; len(queue) > 0 && looked < maxWrapping; looked++ {
 		e := queue[0]
 		queue = queue[1:]
 		if e == nil {
 			continue
 		}
-		types = append(types, cut(fmt.Sprintf("%T", e), maxType))
+		if !visit(e) {
+			return
+		}
 		queue = append(queue, unwrapped(e)...)
 	}
-	return types
 }
 
-// unwrapped are the errors that an error wraps, at most as many as are looked at.
+// unwrapped are the errors that an error wraps, at most as many as are looked at; none
+// if it panics.
 func unwrapped(err error) (inner []error) {
 	defer func() {
 		if recover() != nil {

@@ -1,6 +1,7 @@
 // Package dlq keeps the messages that could not be processed, with why, until
 // something has become of each: it tries them again on a durable schedule, in a
-// sandbox, and puts what still fails before a person.
+// sandbox, and puts what still fails before a person. A message that is kept here is a
+// letter; letters belong to a stream, which is what works them.
 //
 // # Guarantee
 //
@@ -36,13 +37,30 @@
 // that a person skips is out of order, since that is what skipping means.
 //
 // A handler that ignores the end of its context is not stopped: it holds its place and
-// its key until it returns.
+// its key until it returns. Neither is one whose letter a person has changed meanwhile:
+// what comes of it is not recorded.
+//
+// Retries are for what heals by itself or was mended. What the letters say of errors is
+// bounded and safe to store whatever an error does, except that its Error method has
+// to return; it is not free of personal data if the errors are not.
 //
 // # Which function
 //
-// [Queue.Put] when a message has failed for good; [Queue.Park] before working a
-// message whose key may be blocked; [Queue.Run] in a process that retries; a [Review],
-// or its [Handler], for persons; [Queue.DryRun] to see what would happen.
+//   - [Queue.Put] when a message has failed for good, with the last error. When it
+//     returns nil, acknowledge the message.
+//   - [Queue.Park] before working a message that has an ordering key: it may be blocked.
+//   - [Queue.Run] in at least one process for each stream: it retries the letters, drives
+//     the redrive jobs, renews the pins. With RunOptions.Return it puts them back into
+//     the normal flow instead of working them.
+//   - A [Review], or its [Handler] over HTTP, for persons: list, group, reveal, edit,
+//     approve, reject, discard, skip, forget, redrive in a canary and a ramp, audit.
+//   - [Queue.DryRun] to see what would become of a letter.
+//   - Sweep of the store now and then (see [Sweeper]), which removes what the
+//     retentions have left behind.
+//
+// Watch Totals.Oldest and Totals.Review ([Queue.Totals]), and Stats.Refused: letters
+// that there was no room for. A store of this package may be set up so that it can lose
+// letters; its Check says so.
 package dlq
 
 import (
@@ -110,9 +128,14 @@ type Options struct {
 
 	// Pin makes the guard of an effect remember an ID for longer: it is called when a
 	// letter was put, and again every PinEvery by [Queue.Run] while the letter is
-	// unresolved, also from several processes. Make it extend the record, or copy it to
-	// where it lasts, for more than two PinEvery. It need not know the ID. When it
-	// fails, it is called again at the next round. Nil: nothing is pinned.
+	// unresolved, also from several processes. Make it keep the record for more than two
+	// PinEvery:
+	//
+	//	func(ctx context.Context, _, id string) error { return guard.Retain(ctx, 72*time.Hour, id) }
+	//
+	// A guard that does not know the ID, because the effect has not happened, has nothing
+	// to keep, and a redrive rightly has the effect. When Pin fails, it is called again at
+	// the next round. Nil: nothing is pinned.
 	Pin func(ctx context.Context, stream, id string) error
 
 	// Unpin is called when a letter has ended. It may be missed, by a crash, or fail;
@@ -149,7 +172,8 @@ type Options struct {
 type Trace struct {
 	// Inject sets headers from ctx, which is that of Put or Park. It gets a copy.
 	Inject func(ctx context.Context, headers map[string]string)
-	// Extract returns ctx with the trace context of the headers, for the handler.
+	// Extract returns ctx with the trace context of the headers, for the handler and for
+	// RunOptions.Return.
 	Extract func(ctx context.Context, headers map[string]string) context.Context
 }
 
@@ -171,8 +195,12 @@ func New(s Store, opts *Options) (*Queue, error) {
 	o.Keys = nil // the ring has them
 	q := &Queue{core: &core{opts: o, ring: ring, loops: map[*loop]struct{}{}, nudges: map[chan struct{}]struct{}{}}, store: s}
 	_, q.local = s.(*Memory)
-	q.puts = merge.Merger[[]Put, []Answer]{Call: q.mergedPut, Timeout: o.StoreTimeout, Max: 64}
-	q.settler = work.Settler[Settlement]{Send: q.send, Final: final, Timeout: o.StoreTimeout, Direct: q.local}
+	width := 1
+	if w, ok := s.(Widener); ok {
+		width = min(max(w.MergeWidth(), 1), 8)
+	}
+	q.puts = merge.Merger[[]Put, []Answer]{Call: q.mergedPut, Timeout: o.StoreTimeout, Max: 64, Width: width}
+	q.settler = work.Settler[Settlement]{Send: q.send, Final: final, Timeout: o.StoreTimeout, Direct: q.local, Width: width}
 	return q, nil
 }
 

@@ -26,7 +26,8 @@ type seen struct {
 
 const (
 	// patience is how long a stage waits for its last letters when nothing becomes of
-	// any: they may be behind letters of their keys that are in review.
+	// any: they may be behind letters of their keys that are in review. It waits for the
+	// first outcome of all without end, and says so after this time.
 	patience = 10 * time.Minute
 	// stride is how many letters are released in one step.
 	stride = 250
@@ -42,18 +43,9 @@ func (d *driver) round(ctx context.Context) (failed error) {
 			return err
 		}
 		for i := range jobs {
-			j := &jobs[i]
-			after = j.ID
-			if j.Ended {
-				continue
-			}
-			if s := d.seen[j.ID]; s != nil {
-				running[j.ID] = s
-			} else {
-				running[j.ID] = &seen{outcomes: -1}
-			}
-			if err := d.step(ctx, j, running[j.ID]); err != nil && !errors.Is(err, ErrChanged) {
-				failed = fmt.Errorf("job %s: %w", j.ID, err)
+			after = jobs[i].ID
+			if err := d.look(ctx, &jobs[i], running); err != nil && !errors.Is(err, ErrChanged) {
+				failed = fmt.Errorf("job %s: %w", after, err)
 			}
 		}
 		if len(jobs) < 100 {
@@ -62,11 +54,30 @@ func (d *driver) round(ctx context.Context) (failed error) {
 	}
 }
 
-// step does what a job can do now.
-func (d *driver) step(ctx context.Context, j *Job, s *seen) error {
+// look takes a step of a job if it runs, and pays what it owes.
+func (d *driver) look(ctx context.Context, j *Job, running map[string]*seen) error {
 	p, err := planOf(j)
-	if err != nil || p.State != JobRunning {
+	switch {
+	case err != nil && j.Ended:
+		return nil
+	case err != nil:
 		return err
+	}
+	if err := d.queue.pay(ctx, j, p); err != nil || j.Ended {
+		return err
+	}
+	s := d.seen[j.ID]
+	if s == nil {
+		s = &seen{outcomes: -1}
+	}
+	running[j.ID] = s
+	return d.step(ctx, j, p, s)
+}
+
+// step does what a job can do now.
+func (d *driver) step(ctx context.Context, j *Job, p *plan, s *seen) error {
+	if p.State != JobRunning {
+		return nil
 	}
 	if n := j.Passed + j.Failed + j.Moved; n != s.outcomes {
 		s.outcomes, s.at = n, time.Now()
@@ -94,10 +105,17 @@ func (d *driver) step(ctx context.Context, j *Job, s *seen) error {
 				return d.save(ctx, j, p, false)
 			}
 			p.Why = ""
+			if err := d.unchanged(ctx, j); err != nil {
+				return err
+			}
 			if err := d.release(ctx, j, p); err != nil {
 				return err
 			}
 		case !settled:
+			if s.outcomes == 0 && time.Since(s.at) >= patience && p.Why == "" {
+				p.Why = "none of the letters that it has released was tried yet: they wait behind others of their keys, or for a worker"
+				return d.save(ctx, j, p, false)
+			}
 			return nil
 		case p.Exhausted:
 			p.State, p.Why = JobDone, ""
@@ -106,7 +124,7 @@ func (d *driver) step(ctx context.Context, j *Job, s *seen) error {
 			}
 			return d.save(ctx, j, p, true)
 		default:
-			p.Stage++
+			p.Stage, p.Why = p.Stage+1, ""
 			if err := d.save(ctx, j, p, true); err != nil {
 				return err
 			}
@@ -141,7 +159,7 @@ func (p *plan) failing(j *Job, stageOver bool) bool {
 
 // query is what the job selects.
 func (p *plan) query(j *Job) Query {
-	q := Query{Stream: j.Stream, State: p.Letters, Fingerprint: p.Fingerprint, Key: p.Key, From: p.From, Until: p.Until, Heads: true}
+	q := p.Redrive.query()
 	if q.Until.IsZero() || q.Until.After(j.Created) {
 		q.Until = j.Created.Add(time.Microsecond)
 	}
@@ -164,6 +182,16 @@ func (d *driver) count(ctx context.Context, j *Job, p *plan) error {
 	}
 	p.Counted = true
 	return d.save(ctx, j, p, false)
+}
+
+// unchanged fails with ErrChanged if a person or another driver has saved the job since
+// it was read, which may be long ago where a process was halted.
+func (d *driver) unchanged(ctx context.Context, j *Job) error {
+	now, err := d.queue.job(ctx, j.Stream, j.ID)
+	if err == nil && now.Version != j.Version {
+		err = ErrChanged
+	}
+	return err
 }
 
 // release releases letters of a stage, at most stride, and saves how far it came.

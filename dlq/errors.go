@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl/internal/authz"
@@ -124,6 +125,22 @@ func validPrint(s string) error {
 func validReason(reason string) error {
 	if reason == "" || len(reason) > MaxReason || !utf8.ValidString(reason) || strings.IndexByte(reason, 0) >= 0 {
 		return invalid("reason of %d bytes, not 1 to %d bytes of UTF-8 without NUL", len(reason), MaxReason)
+	}
+	return nil
+}
+
+// validAfter checks where a list by name goes on.
+func validAfter(what, after string) error {
+	if after == "" {
+		return nil
+	}
+	return validName(what, after)
+}
+
+// validTime checks a time that a list is to begin or end at: every store can hold it.
+func validTime(what string, t time.Time) error {
+	if !t.IsZero() && (t.Year() < 1 || t.Year() > 9999) {
+		return invalid("%s is in the year %d, not 1 to 9999", what, t.Year())
 	}
 	return nil
 }

@@ -77,18 +77,26 @@ func ExampleQueue_Park() {
 
 // The effects of a retry go through the same guard as those of the normal flow, under
 // the original ID, so that a message that did have its effect does not have it twice.
+// Pin makes the guard remember it for as long as the letter is not resolved.
 func ExampleQueue_Run_dedup() {
 	guard, err := dedup.New(dedup.NewMemory(), &dedup.Options{Scope: "charges"})
 	if err != nil {
 		panic(err)
 	}
 	charge := func(ctx context.Context, id string) error {
-		return guard.Do(ctx, dedup.Request{ID: id}, func(context.Context) error {
-			fmt.Println("charged", id)
-			return nil
+		return dlq.Effect(ctx, "charge", func(ctx context.Context) error { // not run in a rehearsal
+			return guard.Do(ctx, dedup.Request{ID: id}, func(context.Context) error {
+				fmt.Println("charged", id)
+				return nil
+			})
 		})
 	}
-	q, err := dlq.New(dlq.NewMemory(), &dlq.Options{Backoff: retry.Constant(time.Millisecond)})
+	q, err := dlq.New(dlq.NewMemory(), &dlq.Options{
+		Backoff: retry.Constant(time.Millisecond),
+		Pin: func(ctx context.Context, _, id string) error {
+			return guard.Retain(ctx, 72*time.Hour, id) // three times PinEvery
+		},
+	})
 	if err != nil {
 		panic(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -53,7 +55,9 @@ type revealedJSON struct {
 	Payload  []byte            `json:"payload"`
 	Headers  map[string]string `json:"headers,omitempty"`
 	Original *contentJSON      `json:"original,omitempty"`
-	Unopened bool              `json:"unopened,omitempty"`
+	// They cannot be opened, and are empty here.
+	Unopened         bool `json:"unopened,omitempty"`
+	OriginalUnopened bool `json:"original_unopened,omitempty"`
 }
 
 type contentJSON struct {
@@ -62,7 +66,9 @@ type contentJSON struct {
 }
 
 func revealed(l *Letter) revealedJSON {
-	r := revealedJSON{letterJSON: jsonOf(l), Payload: l.Payload, Headers: l.Headers, Unopened: l.Unopened != nil}
+	r := revealedJSON{
+		letterJSON: jsonOf(l), Payload: l.Payload, Headers: l.Headers, Unopened: l.Unopened != nil, OriginalUnopened: l.OriginalUnopened != nil,
+	}
 	if l.Original != nil {
 		r.Original = &contentJSON{l.Original.Payload, l.Original.Headers}
 	}
@@ -135,8 +141,7 @@ func timeOf(t time.Time) *time.Time {
 
 // inert is the JSON of a value with nothing in it that a page or a terminal would act
 // upon. encoding/json escapes what is special in HTML and the control characters of
-// ASCII; this escapes the other control characters, and those that change the
-// direction of text (https://www.unicode.org/reports/tr9/) or cannot be seen.
+// ASCII; this escapes the others that are active.
 func inert(value any) ([]byte, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -144,24 +149,32 @@ func inert(value any) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	for i := 0; i < len(raw); {
+		if n := bytes.IndexFunc(raw[i:], func(r rune) bool { return r >= 0x7f }); n != 0 {
+			if n < 0 {
+				n = len(raw) - i
+			}
+			out.Write(raw[i : i+n])
+			i += n
+			continue
+		}
 		r, size := utf8.DecodeRune(raw[i:])
-		if active(r) {
-			fmt.Fprintf(&out, `\u%04x`, r)
-		} else {
+		switch {
+		case !active(r):
 			out.Write(raw[i : i+size])
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
 		}
 		i += size
 	}
 	return out.Bytes(), nil
 }
 
+// active says whether a character acts, or is there and cannot be seen: controls,
+// formats such as those of direction and the tags, and what is ignorable
+// (https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point).
 func active(r rune) bool {
-	switch {
-	case r >= 0x7f && r <= 0x9f: // DEL and C1
-	case r == 0x061c, r >= 0x200b && r <= 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2060 && r <= 0x206f, r == 0xfeff:
-	case r >= 0xfff9 && r <= 0xfffb:
-	default:
-		return false
-	}
-	return true
+	return r >= 0x7f && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point)
 }

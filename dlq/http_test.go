@@ -77,7 +77,9 @@ func TestHandler(t *testing.T) {
 		{"GET", "/groups?stream=orders", "", 200, `"fingerprint":"` + print + `","waiting":5`},
 		{"POST", "/reveal", ref("a", ""), 200, base64.StdEncoding.EncodeToString([]byte("payload of a"))},
 		{"POST", "/edit", ref("a", `,"digest":"`+digest+`","payload":"`+payload+`","headers":{"x":"y"}`), 200, "edit"},
-		{"POST", "/edit", ref("a", `,"digest":"`+digest+`","payload":"`+payload+`"`), 409, "changed"},
+		{"POST", "/edit", ref("a", `,"digest":"`+digest+`","payload":"`+payload+`","headers":{}`), 409, "changed"},
+		{"POST", "/approve", ref("a", `,"digest":"`+digest+`"`), 409, "changed"},
+		{"POST", "/discard", ref("a", `,"digest":"`+digest+`"`), 409, "changed"},
 		{"POST", "/edit", ref("a", `,"digest":"zz"`), 400, "digest"},
 		{"POST", "/reveal", ref("a", ""), 200, `"original":{"payload":"` + base64.StdEncoding.EncodeToString([]byte("payload of a"))},
 		{"POST", "/approve", ref("a", ""), 200, "approve"},
@@ -105,9 +107,24 @@ func TestHandler(t *testing.T) {
 		{"POST", "/discard", `{"stream":"orders"}`, 400, "invalid"}, {"POST", "/discard", `{`, 400, "invalid"},
 		{"POST", "/discard", `{"what":1}`, 400, "invalid"}, {"POST", "/discard", ref("a", "") + "{}", 400, "follows"},
 		{"POST", "/discard", `{"reason":"` + strings.Repeat("x", 3<<20) + `"}`, 400, "too long"},
-		{"GET", "/discard", "", 405, ""}, {"POST", "/letters", "", 405, ""}, {"GET", "/unknown", "", 404, ""},
+		{"GET", "/discard", "", 405, `"method"`}, {"POST", "/letters", "", 405, `"method"`}, {"DELETE", "/letters", "", 405, "GET"},
+		{"GET", "/unknown", "", 404, "no_path"}, {"GET", "/letters/", "", 404, "no_path"}, {"GET", "//letters", "", 404, "no_path"},
+		{"POST", "/discard", ref("a", "") + "}", 400, "follows"}, {"POST", "/discard", ref("a", "") + "]", 400, "follows"}, {"POST", "/discard", "null", 400, "invalid"},
+		{"POST", "/edit", ref("a", `,"digest":"`+digest+`","payload":"eA=="`), 400, "both"},
+		{"POST", "/edit", ref("a", `,"digest":"`+digest+`","headers":{}`), 400, "both"},
+		{"POST", "/edit", ref("a", `,"digest":"`+digest+`","headers":null,"payload":""`), 400, "both"},
+		{"POST", "/approve", ref("a", `,"payload":"eA=="`), 400, "alone"}, {"POST", "/approve", ref("a", `,"digest":"00"`), 400, "digest"},
+		{"POST", "/approve", ref("a", `,"digest":"`+digest+digest+`"`), 400, "digest"}, {"POST", "/forget", ref("a", `,"digest":"`+digest+`"`), 400, "digest"},
+		{"POST", "/pause", `{"stream":"orders","job":"j","reason":"x","canary":3}`, 400, "invalid"},
+		{"GET", "/letters?stream=orders&fingerprnt=00", "", 400, "parameter"}, {"GET", "/letters?stream=orders&id=a&id=b", "", 400, "2 times"},
+		{"GET", "/letters?stream=orders;state=review", "", 400, "parameters"}, {"GET", "/letters?stream=orders&id=%zz", "", 400, "parameters"},
+		{"GET", "/totals?stream=orders", "", 400, "parameter"}, {"GET", "/totals?after=%00", "", 400, "stream"}, {"GET", "/jobs?stream=orders&after=%ff", "", 400, "job"},
+		{"GET", "/audit?stream=orders&job=%00", "", 400, "job"}, {"GET", "/letters?stream=orders&id=%ff", "", 400, "UTF-8"},
 	} {
 		status, _, body := call(t, h, "ana", tc.method, tc.path, tc.body)
+		if status >= 400 && !strings.HasPrefix(body, `{"error":"`) {
+			t.Errorf("%s %s answered with an error of another shape: %s", tc.method, tc.path, body)
+		}
 		if status != tc.status || !strings.Contains(body, tc.has) {
 			t.Errorf("%s %s %.100s answered %d %s, want %d with %s", tc.method, tc.path, tc.body, status, body, tc.status, tc.has)
 		}
@@ -127,7 +144,18 @@ func TestHandlerRefuses(t *testing.T) {
 	put(t, q, "k", "a")
 	l := get(t, q, "a")
 	body := fmt.Sprintf(`{"stream":"orders","id":"a","seq":%d,"reason":"why"}`, l.Seq)
+	bodies := map[string]string{
+		"/edit":    strings.TrimSuffix(body, "}") + fmt.Sprintf(`,"digest":"%x","payload":"","headers":{}}`, l.Digest),
+		"/redrive": `{"stream":"orders","job":"j2","reason":"why"}`,
+	}
 	for _, path := range []string{"/reveal", "/approve", "/reject", "/discard", "/skip", "/forget"} {
+		bodies[path] = body
+	}
+	for _, path := range []string{"/pause", "/resume", "/cancel"} {
+		bodies[path] = `{"stream":"orders","job":"j","reason":"why"}`
+	}
+	redrive(t, newReview(t, q), dlq.Redrive{ID: "j"})
+	for path, body := range bodies {
 		if status, answer, text := call(t, h, "reader", "POST", path, body); status != 403 || answer["error"] != "unauthorized" || strings.Contains(text, "readers only") {
 			t.Errorf("%s as a reader answered %d %v", path, status, text)
 		}
@@ -144,6 +172,20 @@ func TestHandlerRefuses(t *testing.T) {
 			}
 		}
 	}
+	for _, path := range []string{"/totals", "/letters?stream=orders", "/groups?stream=orders", "/audit?stream=orders", "/jobs?stream=orders"} {
+		if status, _, _ := call(t, h, "", "GET", path, ""); status != 403 {
+			t.Errorf("%s as nobody answered %d", path, status)
+		}
+		if status, _, _ := call(t, h, "reader", "GET", path, ""); status != map[bool]int{true: 403, false: 200}[strings.HasPrefix(path, "/audit")] {
+			t.Errorf("%s as a reader answered %d", path, status)
+		}
+	}
+	if jobs, err := newReview(t, q).Jobs(ctx, stream, "", 10); err != nil || len(jobs) != 1 || jobs[0].State != dlq.JobRunning {
+		t.Errorf("refused requests changed the jobs: %+v, %v", jobs, err)
+	}
+	if entries, _, err := newReview(t, q).Audit(ctx, dlq.AuditQuery{Stream: stream, N: 10}); err != nil || len(entries) != 1 {
+		t.Errorf("refused requests are in the audit: %+v, %v", entries, err)
+	}
 	status, _, text := call(t, h, "reader", "GET", "/letters?stream=orders", "")
 	if status != 200 || strings.Contains(text, "payload") || strings.Contains(text, "headers") {
 		t.Errorf("the list answered %d %s", status, text)
@@ -155,7 +197,7 @@ func TestHandlerRefuses(t *testing.T) {
 }
 
 func TestHandlerEscapesHostileText(t *testing.T) {
-	hostile := "</script><img src=x onerror=alert(1)>&\u202e\u2066\u200f\u061c\x1b[2J\x7f\u0085\u2028\ufeff\"'\\"
+	hostile := "</script><img src=x onerror=alert(1)>&\u202e\u2066\u200f\u061c\x1b[2J\x7f\u0085\u2028\ufeff\u00ad\u180e\u3164\U000e0041\"'\\"
 	q := newQueue(t, dlq.NewMemory(), nil)
 	h := site(t, q)
 	m := dlq.Message{Stream: stream, ID: hostile, Key: hostile, Payload: []byte(hostile), Headers: map[string]string{hostile: hostile}}
@@ -175,7 +217,8 @@ func TestHandlerEscapesHostileText(t *testing.T) {
 			t.Fatalf("%s answered %d %s", c[1], status, text)
 		}
 		for _, r := range text {
-			if r == '<' || r == '>' || r == '&' || r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x2000 && r < 0x2070 || r == 0x61c || r == 0xfeff {
+			if r == '<' || r == '>' || r == '&' || r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x2000 && r < 0x2070 || r == 0x61c || r == 0xfeff ||
+				r == 0xad || r == 0x180e || r == 0x3164 || r > 0xffff {
 				t.Errorf("%s answered with the character %U", c[1], r)
 			}
 		}
@@ -199,5 +242,35 @@ func TestHandlerTellsNothingOfTheStore(t *testing.T) {
 	status, _, text := call(t, site(t, q), "ana", "POST", "/discard", fmt.Sprintf(`{"stream":"orders","id":"a","seq":%d,"reason":"x"}`, l.Seq))
 	if status != 503 || strings.Contains(text, "hunter2") {
 		t.Errorf("a store that does not answer: %d %s", status, text)
+	}
+}
+
+// TestHandlerOfSealedLetters shows what is revealed of a letter whose key is missing.
+func TestHandlerOfSealedLetters(t *testing.T) {
+	m := dlq.NewMemory()
+	key := dlq.Key{ID: "k1", Secret: bytes.Repeat([]byte{1}, 32)}
+	put(t, newQueue(t, m, &dlq.Options{Keys: []dlq.Key{key}}), "k", "a")
+	q := newQueue(t, m, nil)
+	l := get(t, q, "a")
+	in := fmt.Sprintf(`{"stream":"orders","id":"a","seq":%d,"reason":"why"}`, l.Seq)
+	if status, answer, text := call(t, site(t, q), "ana", "POST", "/reveal", in); status != 200 || !strings.Contains(text, `"unopened":true`) ||
+		answer["letter"].(map[string]any)["payload"] != nil {
+		t.Errorf("a letter without its key: %d %s", status, text)
+	}
+}
+
+// TestHandlerBehindAPrefix is mounted as the doc says, and knows HEAD.
+func TestHandlerBehindAPrefix(t *testing.T) {
+	q := newQueue(t, dlq.NewMemory(), nil)
+	put(t, q, "k", "a")
+	h := http.StripPrefix("/admin/dlq", site(t, q))
+	if status, _, text := call(t, h, "ana", "GET", "/admin/dlq/totals", ""); status != 200 || !strings.Contains(text, `"waiting":1`) {
+		t.Errorf("behind a prefix: %d %s", status, text)
+	}
+	if status, _, _ := call(t, h, "ana", "HEAD", "/admin/dlq/letters?stream=orders", ""); status != 200 {
+		t.Errorf("HEAD: %d", status)
+	}
+	if status, _, text := call(t, h, "ana", "GET", "/admin/dlq", ""); status != 404 || !strings.Contains(text, "no_path") {
+		t.Errorf("the prefix alone: %d %s", status, text)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 )
 
@@ -49,6 +50,9 @@ const (
 	JobPaused    JobState = "paused"
 	JobDone      JobState = "done"
 	JobCancelled JobState = "cancelled"
+	// JobUnreadable: what is stored of the job is damaged, or of a later version. Nothing
+	// is done with it, and it cannot be steered.
+	JobUnreadable JobState = "unreadable"
 )
 
 // A JobStatus is a redrive job and how far it is.
@@ -82,6 +86,16 @@ type plan struct {
 	After              uint64
 	// Base are the counts when the job was last resumed: its failures count from there.
 	BasePassed, BaseFailed int
+	// Owed is what a person did last, until the audit is known to have it.
+	Owed *note `json:",omitempty"`
+}
+
+// A note is an entry that is owed to the audit. It is saved in one step with what it
+// is about, so that a crash between that and the entry loses neither. Texts are bytes,
+// which are shorter in JSON than texts that have to be escaped.
+type note struct {
+	Verb                 Verb
+	Nonce, Actor, Reason []byte
 }
 
 // Redrive makes a redrive job, or returns the one that has its ID, with started false:
@@ -92,26 +106,22 @@ func (r *Review) Redrive(ctx context.Context, d Redrive) (status JobStatus, star
 	if err := d.withDefaults(); err != nil {
 		return JobStatus{}, false, err
 	}
-	err = r.act(ctx, Action{Verb: VerbRedrive, Stream: d.Stream, Job: d.ID, Reason: d.Reason}, func(actor string) error {
-		p := plan{Redrive: d, Actor: actor, State: JobRunning}
+	a := Action{Verb: VerbRedrive, Stream: d.Stream, Job: d.ID, Reason: d.Reason, Query: d.query()}
+	err = r.act(ctx, a, func(actor string) error {
 		q := r.queue
-		j, err := q.saveJob(ctx, Job{Stream: d.Stream, ID: d.ID}, &p)
-		if errors.Is(err, ErrChanged) {
-			old, bad := planOf(&j)
-			if bad != nil {
-				return bad
-			}
-			status = statusOf(&j, old)
-			if !d.same(&old.Redrive) {
-				return fmt.Errorf("job %s has another plan: %w", d.ID, ErrChanged)
-			}
-			return nil
+		p := &plan{Redrive: d, Actor: actor, State: JobRunning, Owed: owed(VerbRedrive, actor, d.Reason)}
+		j, err := q.saveJob(ctx, Job{Stream: d.Stream, ID: d.ID}, p)
+		if started = err == nil; errors.Is(err, ErrChanged) { // there is one
+			p, err = planOf(&j)
 		}
 		if err != nil {
 			return err
 		}
-		status, started = statusOf(&j, &p), true
-		return q.change(ctx, noteOf(VerbRedrive, d.Stream, d.ID, actor, d.Reason))
+		status = statusOf(&j, p)
+		if !started && !d.same(&p.Redrive) {
+			return fmt.Errorf("job %s has another plan: %w", d.ID, ErrChanged)
+		}
+		return q.pay(ctx, &j, p)
 	})
 	if started {
 		r.queue.nudge()
@@ -119,7 +129,9 @@ func (r *Review) Redrive(ctx context.Context, d Redrive) (status JobStatus, star
 	return status, started, err
 }
 
-// Pause stops a running job from releasing more. What it released goes on.
+// Pause stops a running job from releasing more. What it released goes on. A step that
+// is under way in some process at this moment, or was halted in the middle of it, may
+// still release its letters: at most 250.
 func (r *Review) Pause(ctx context.Context, stream, job, reason string) (JobStatus, error) {
 	return r.steer(ctx, VerbPause, stream, job, reason, func(p *plan, _ *Job) bool {
 		if p.State != JobRunning {
@@ -141,7 +153,8 @@ func (r *Review) Resume(ctx context.Context, stream, job, reason string) (JobSta
 	})
 }
 
-// Cancel ends a job. What it released stays released.
+// Cancel ends a job. What it released stays released; as to a step that is under way,
+// see Pause.
 func (r *Review) Cancel(ctx context.Context, stream, job, reason string) (JobStatus, error) {
 	return r.steer(ctx, VerbCancel, stream, job, reason, func(p *plan, _ *Job) bool {
 		if p.State == JobDone {
@@ -155,7 +168,7 @@ func (r *Review) Cancel(ctx context.Context, stream, job, reason string) (JobSta
 // Jobs returns at most n jobs of a stream with their progress, by ascending ID,
 // beginning behind after; fewer than n mean that there are no more.
 func (r *Review) Jobs(ctx context.Context, stream, after string, n int) (all []JobStatus, err error) {
-	if err := errors.Join(validName("stream", stream), validPage(n)); err != nil {
+	if err := errors.Join(validName("stream", stream), validAfter("job", after), validPage(n)); err != nil {
 		return nil, err
 	}
 	err = r.act(ctx, Action{Verb: VerbList, Stream: stream}, func(string) error {
@@ -165,8 +178,8 @@ func (r *Review) Jobs(ctx context.Context, stream, after string, n int) (all []J
 		}
 		for i := range jobs {
 			p, err := planOf(&jobs[i])
-			if err != nil {
-				return err
+			if err != nil { // the others can be looked at all the same
+				p = &plan{Redrive: Redrive{Stream: stream, ID: jobs[i].ID}, State: JobUnreadable, Why: "what is stored of it cannot be read"}
 			}
 			all = append(all, statusOf(&jobs[i], p))
 		}
@@ -181,7 +194,7 @@ func (r *Review) steer(ctx context.Context, v Verb, stream, job, reason string, 
 		return JobStatus{}, err
 	}
 	err = r.act(ctx, Action{Verb: v, Stream: stream, Job: job, Reason: reason}, func(actor string) error {
-		q := r.queue
+		q, done := r.queue, owed(v, actor, reason)
 		for range 100 { // its driver saves it, too
 			j, err := q.job(ctx, stream, job)
 			if err != nil {
@@ -191,9 +204,13 @@ func (r *Review) steer(ctx context.Context, v Verb, stream, job, reason string, 
 			if err != nil {
 				return err
 			}
+			if err := q.pay(ctx, &j, p); err != nil {
+				return err
+			}
 			if !set(p, &j) {
 				return fmt.Errorf("%s job %s, which is %s: %w", v, job, p.State, ErrState)
 			}
+			p.Owed = done // the same in each round: one that was thought to be lost may not have been
 			if j, err = q.saveJob(ctx, j, p); errors.Is(err, ErrChanged) {
 				continue
 			}
@@ -202,7 +219,7 @@ func (r *Review) steer(ctx context.Context, v Verb, stream, job, reason string, 
 			}
 			status = statusOf(&j, p)
 			q.nudge()
-			return q.change(ctx, noteOf(v, stream, job, actor, reason))
+			return q.pay(ctx, &j, p)
 		}
 		return fmt.Errorf("%s job %s: %w again and again", v, job, ErrChanged)
 	})
@@ -211,23 +228,17 @@ func (r *Review) steer(ctx context.Context, v Verb, stream, job, reason string, 
 
 // job reads one job.
 func (q *Queue) job(ctx context.Context, stream, id string) (Job, error) {
-	// The one behind the greatest ID that is smaller: the ID without its last byte is
-	// smaller, and what lies between is paged over.
-	for after := id[:len(id)-1]; ; {
-		jobs, err := q.store.Jobs(ctx, stream, after, 100)
-		if err != nil {
-			return Job{}, unavailable(ctx, "read job "+id, err)
-		}
-		for _, j := range jobs {
-			if j.ID == id {
-				return j, nil
-			}
-			after = j.ID
-		}
-		if len(jobs) < 100 || after > id {
-			return Job{}, fmt.Errorf("job %s: %w", id, ErrNotFound)
-		}
+	// Behind the greatest text that is smaller than the ID and may be an ID.
+	last := len(id) - 1
+	after := id[:last] + string(id[last]-1) + strings.Repeat("z", 64)
+	jobs, err := q.store.Jobs(ctx, stream, after, 1)
+	if err != nil {
+		return Job{}, unavailable(ctx, "read job "+id, err)
 	}
+	if len(jobs) == 0 || jobs[0].ID != id {
+		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotFound)
+	}
+	return jobs[0], nil
 }
 
 // saveJob saves a job with its plan. With ErrChanged it returns the stored one.
@@ -247,7 +258,7 @@ func (q *Queue) saveJob(ctx context.Context, j Job, p *plan) (saved Job, err err
 func planOf(j *Job) (*plan, error) {
 	p := &plan{}
 	if err := json.Unmarshal(j.Data, p); err != nil {
-		return nil, fmt.Errorf("dlq: the plan of job %s cannot be read: %w", j.ID, err)
+		return nil, fmt.Errorf("what is stored of job %s cannot be read (%w): %w", j.ID, err, ErrState)
 	}
 	return p, nil
 }
@@ -259,8 +270,32 @@ func statusOf(j *Job, p *plan) JobStatus {
 	}
 }
 
-func noteOf(v Verb, stream, job, actor, reason string) Change {
-	return Change{Kind: ChangeNote, Nonce: newNonce(), Stream: stream, Job: job, Verb: string(v), Actor: actor, Reason: reason}
+func owed(v Verb, actor, reason string) *note {
+	n := newNonce()
+	return &note{v, n[:], []byte(actor), []byte(reason)}
+}
+
+// pay appends to the audit what a job owes it, and notes that. Where it is not noted,
+// whoever looks at the job next pays once more, which appends nothing.
+func (q *Queue) pay(ctx context.Context, j *Job, p *plan) error {
+	if p.Owed == nil {
+		return nil
+	}
+	c := Change{Kind: ChangeNote, Stream: j.Stream, Job: j.ID, Verb: string(p.Owed.Verb), Actor: string(p.Owed.Actor), Reason: string(p.Owed.Reason)}
+	copy(c.Nonce[:], p.Owed.Nonce)
+	if err := q.change(ctx, c); err != nil {
+		return err
+	}
+	p.Owed = nil
+	if saved, err := q.saveJob(ctx, *j, p); err == nil {
+		*j = saved
+	}
+	return nil
+}
+
+// query is what the job selects, for whoever is asked to allow it.
+func (d *Redrive) query() Query {
+	return Query{Stream: d.Stream, State: d.Letters, Fingerprint: d.Fingerprint, Key: d.Key, From: d.From, Until: d.Until, Heads: true}
 }
 
 // same says whether two plans are, whatever their reasons.
@@ -293,5 +328,6 @@ func (d *Redrive) withDefaults() error {
 		}
 		last = percent
 	}
-	return errors.Join(validName("stream", d.Stream), validName("job", d.ID), validPrint(d.Fingerprint), validOptional("key", d.Key), validReason(d.Reason))
+	return errors.Join(validName("stream", d.Stream), validName("job", d.ID), validPrint(d.Fingerprint), validOptional("key", d.Key),
+		validTime("From", d.From), validTime("Until", d.Until), validReason(d.Reason))
 }

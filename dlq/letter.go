@@ -3,7 +3,6 @@ package dlq
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -50,7 +49,8 @@ type Letter struct {
 	Headers         map[string]string
 	// Original is the content before the first edit; nil if there was none.
 	Original *Content
-	// Digest tells contents apart. With Options.Keys it is keyed.
+	// Digest tells contents apart. With Options.Keys it is keyed; without, it is a plain
+	// SHA-256, and who can see it can check guesses of a short payload.
 	Digest [32]byte
 	// Attempts are the first that failed, and the last [LogLast], as they were. Folds
 	// and Others count those in between.
@@ -66,11 +66,13 @@ type Letter struct {
 	Expires     time.Time
 	// Unopened says why Payload and Headers are empty although the letter has a body:
 	// it is [ErrSealed]. In lists it is nil, and they are empty all the same.
-	Unopened error
+	// OriginalUnopened says the same of Original, and keeps no letter from being worked.
+	Unopened, OriginalUnopened error
 }
 
-// HeaderReturned is set on letters that RunOptions.Return gets. [Queue.Park] lets a
-// message with it pass, so take it out of what comes from elsewhere.
+// HeaderReturned is set on letters that RunOptions.Return gets, to the letter's number.
+// [Queue.Park] lets a message with it pass, so take it out of what comes from elsewhere.
+// It is not stored, and is none of the headers that Message.Headers allows.
 const HeaderReturned = "pawl-dlq-returned"
 
 const (
@@ -198,7 +200,7 @@ func (c *core) letter(r *Record) Letter {
 	}
 	if r.Original != nil {
 		content, err := c.decode(r.Stream, r.ID, r.Original)
-		l.Original, l.Unopened = &content, errors.Join(l.Unopened, err)
+		l.Original, l.OriginalUnopened = &content, err
 	}
 	return l
 }

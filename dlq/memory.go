@@ -63,6 +63,7 @@ func (m *Memory) put(now int64, p Params, l *Put) Answer {
 		newest.putBy, newest.putAs = l.Nonce, Duplicate
 		if l.Failure.Fingerprint != "" {
 			s.fail(newest, bytesOwned(l.Failure), now)
+			s.interrupt(newest, now+l.Delay.Microseconds())
 		}
 		return Duplicate
 	case l.IfBlocked && s.lanes[LaneOf(l.ID, l.Key, false)].empty(): // rule 3

@@ -159,6 +159,15 @@ func (s *streamRows) fail(r *stored, f Failure, now int64) {
 	s.groups[r.Fingerprint].Last = time.UnixMicro(now)
 }
 
+// interrupt takes a letter that is begun from its worker. It is due at next.
+func (s *streamRows) interrupt(r *stored, next int64) {
+	if r.begunBy == 0 {
+		return
+	}
+	r.begunBy, r.Next = 0, time.UnixMicro(next)
+	s.schedule(s.lanes[r.Lane()])
+}
+
 // move changes the state of a letter that stays unresolved.
 func (s *streamRows) move(r *stored, to State, now int64) {
 	if g := s.groups[r.Fingerprint]; g != nil && r.State != to {

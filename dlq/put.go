@@ -24,8 +24,11 @@ type Dead struct {
 
 // Put stores messages that could not be processed, and returns one answer for each:
 // [Added], or [Duplicate] if an unresolved letter of the stream has its ID, whose
-// attempts then have the new failure, too. A letter of the ID that has ended is no
-// obstacle. When Put returns nil, all are durable, as far as the store is.
+// attempts then have the new failure, too. If that letter is being tried at this
+// moment, what comes of the try is not recorded and it is tried again later, since
+// the failure may be that of the message which RunOptions.Return has just put back. A
+// letter of the ID that has ended is no obstacle. When Put returns nil, all are durable,
+// as far as the store is.
 //
 // The error is [ErrInvalid], of which a [*SizeError] is one, before anything is sent;
 // [ErrFull] if some letters were answered [Full] and not stored: they are the
@@ -35,13 +38,13 @@ type Dead struct {
 func (q *Queue) Put(ctx context.Context, dead ...Dead) ([]Answer, error) {
 	puts := make([]Put, len(dead))
 	for i := range dead {
-		d := &dead[i]
-		if err := q.validate(&d.Message); err != nil {
+		m, _ := original(&dead[i].Message)
+		if err := q.validate(&m); err != nil {
 			return nil, of(err, i, len(dead))
 		}
-		a := q.attempt(d.Cause, d.Stack)
-		puts[i] = q.arrange(ctx, &d.Message)
-		puts[i].Failure, puts[i].Delay = a.failure(), q.delay(1, d.ID)
+		a := q.attempt(dead[i].Cause, dead[i].Stack)
+		puts[i] = q.arrange(ctx, &m)
+		puts[i].Failure, puts[i].Delay = a.failure(), q.delay(1, m.ID)
 	}
 	return q.persist(ctx, puts)
 }
@@ -60,14 +63,14 @@ func (q *Queue) Park(ctx context.Context, messages ...Message) ([]Answer, error)
 	var puts []Put
 	var at []int
 	for i := range messages {
-		m := &messages[i]
-		if err := q.validate(m); err != nil {
+		m, returned := original(&messages[i])
+		if err := q.validate(&m); err != nil {
 			return nil, of(err, i, len(messages))
 		}
-		if answers[i] = NotBlocked; m.Key == "" || m.Headers[HeaderReturned] != "" {
+		if answers[i] = NotBlocked; m.Key == "" || returned {
 			continue
 		}
-		p := q.arrange(ctx, m)
+		p := q.arrange(ctx, &m)
 		p.IfBlocked = true
 		puts, at = append(puts, p), append(at, i)
 	}
@@ -89,6 +92,16 @@ func of(err error, i, n int) error {
 		return err
 	}
 	return fmt.Errorf("%w (letter %d of %d)", err, i+1, n)
+}
+
+// original is the message without [HeaderReturned], and whether it had it.
+func original(m *Message) (without Message, returned bool) {
+	without = *m
+	if _, returned = m.Headers[HeaderReturned]; returned {
+		without.Headers = maps.Clone(m.Headers)
+		delete(without.Headers, HeaderReturned)
+	}
+	return without, returned
 }
 
 // arrange makes of a message what the store gets.
@@ -130,6 +143,9 @@ func (q *Queue) persist(ctx context.Context, puts []Put) ([]Answer, error) {
 		q.counts.errors.Add(1)
 		return nil, unavailable(ctx, fmt.Sprintf("put of %d letters", len(puts)), err)
 	}
+	// What is stored is pinned, also when the caller has given up by now.
+	pinning, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.opts.StoreTimeout)
+	defer cancel()
 	full, added := 0, false
 	for i, a := range answers {
 		q.put(ctx, &puts[i], a)
@@ -138,7 +154,7 @@ func (q *Queue) persist(ctx context.Context, puts []Put) ([]Answer, error) {
 			full++
 		case Added, Duplicate:
 			added = added || puts[i].Delay == 0
-			q.pin(ctx, puts[i].Stream, puts[i].ID)
+			q.pin(pinning, puts[i].Stream, puts[i].ID)
 		}
 	}
 	if added && !q.bound {

@@ -3,6 +3,7 @@ package dlq_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -143,9 +144,37 @@ func TestSealedBodies(t *testing.T) {
 	if l := get(t, q, "b"); !errors.Is(l.Unopened, dlq.ErrSealed) {
 		t.Errorf("a letter with the body of another is %+v", l)
 	}
-	if s := fmt.Sprintf("%v %+v %#v", one, one, one); strings.Contains(s, "1 1 1") || strings.Contains(s, "0x1") {
+	printed, err := json.Marshal(map[string]any{"key": one, "keys": []dlq.Key{one}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, text := logged()
+	log.Info("a key", "key", one)
+	if s := fmt.Sprintf("%v %+v %#v %s %s", one, one, one, printed, text()); strings.Contains(s, "1 1 1") || strings.Contains(s, "0x1") || strings.Contains(s, "AQEB") {
 		t.Errorf("a key prints as %s", s)
 	}
+}
+
+// TestAnOriginalThatCannotBeOpenedHoldsUpNothing has a key taken out with which only the
+// content before an edit is sealed.
+func TestAnOriginalThatCannotBeOpenedHoldsUpNothing(t *testing.T) {
+	one, two := dlq.Key{ID: "k1", Secret: bytes.Repeat([]byte{1}, 32)}, dlq.Key{ID: "k2", Secret: bytes.Repeat([]byte{2}, 32)}
+	synctest.Test(t, func(t *testing.T) {
+		m := dlq.NewMemory()
+		put(t, newQueue(t, m, &dlq.Options{Keys: []dlq.Key{one}}), "", "a")
+		both := newQueue(t, m, &dlq.Options{Keys: []dlq.Key{two, one}})
+		l := get(t, both, "a")
+		if err := newReview(t, both).Edit(ctx, l.Ref(), dlq.Content{Payload: []byte("better")}, "typo"); err != nil {
+			t.Fatal(err)
+		}
+		q := newQueue(t, m, &dlq.Options{Keys: []dlq.Key{two}})
+		if l := get(t, q, "a"); l.Unopened != nil || string(l.Payload) != "better" || l.Original == nil || !errors.Is(l.OriginalUnopened, dlq.ErrSealed) {
+			t.Errorf("the letter is %+v", l)
+		}
+		run(t, q, nil, func(context.Context, dlq.Letter) error { return nil })
+		time.Sleep(6 * time.Minute)
+		wantState(t, q, "a", dlq.StateResolved)
+	})
 }
 
 // TestUnopenedLettersAreRetried shows that a letter whose key is missing is not worked

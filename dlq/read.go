@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -26,7 +27,7 @@ func (q *Queue) Get(ctx context.Context, stream, id string) (Letter, error) {
 // behind the stream after; fewer than n mean that there are no more. It asks the
 // store; [Queue.Stats] does not.
 func (q *Queue) Totals(ctx context.Context, after string, n int) ([]Totals, error) {
-	if err := validPage(n); err != nil {
+	if err := errors.Join(validAfter("stream", after), validPage(n)); err != nil {
 		return nil, err
 	}
 	t, err := q.store.Totals(ctx, after, n)

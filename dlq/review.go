@@ -14,6 +14,10 @@ import (
 // hook with actor and reason; what it does is also kept in the audit, which nothing
 // changes, except that somebody listed. Its methods are safe for concurrent use.
 //
+// A decision about a letter takes it from the worker that is trying it. That handler is
+// not stopped, and holds the key until it returns; what comes of its try is not
+// recorded, so a letter that was edited or approved meanwhile is tried once more.
+//
 // It guards what goes through it. Who has the [Queue] or the [Store] does not need it,
 // so hand out the Review, to an admin page or a command, and keep those.
 //
@@ -40,7 +44,7 @@ type Action struct {
 	ID     string // of the letter
 	Seq    uint64 // its number
 	Job    string
-	Query  Query  // of VerbList of letters
+	Query  Query  // of VerbList of letters, and of VerbRedrive: what it selects
 	Reason string // the caller's words
 }
 
@@ -64,14 +68,19 @@ const (
 	VerbCancel  Verb = "cancel"
 )
 
-// A Ref names a letter.
+// A Ref names a letter, as somebody has seen it.
 type Ref struct {
 	Stream, ID string
 	Seq        uint64
+	// Digest is that of the content that was seen. If it is no longer the letter's, since
+	// somebody has edited it, decisions about it are refused with [ErrChanged]: nobody
+	// approves what he has not seen. Zero: whatever the content is; [Review.Edit] needs
+	// it. Reveal and Forget do not look at it.
+	Digest [32]byte
 }
 
-// Ref names the letter.
-func (l *Letter) Ref() Ref { return Ref{l.Stream, l.ID, l.Seq} }
+// Ref names the letter as it is here.
+func (l *Letter) Ref() Ref { return Ref{l.Stream, l.ID, l.Seq, l.Digest} }
 
 // ReviewOptions set up a [Review]. The zero value of each field is a working default.
 type ReviewOptions struct {
@@ -143,7 +152,7 @@ func (r *Review) Groups(ctx context.Context, stream, after string, n int) ([]Gro
 
 // Totals is [Queue.Totals] for persons.
 func (r *Review) Totals(ctx context.Context, after string, n int) ([]Totals, error) {
-	if err := validPage(n); err != nil {
+	if err := errors.Join(validAfter("stream", after), validPage(n)); err != nil {
 		return nil, err
 	}
 	var totals []Totals
@@ -158,7 +167,7 @@ func (r *Review) Totals(ctx context.Context, after string, n int) ([]Totals, err
 // they were appended. The second result is where to go on (AuditQuery.After); zero:
 // there are no more.
 func (r *Review) Audit(ctx context.Context, q AuditQuery) (entries []Entry, next uint64, err error) {
-	if err := errors.Join(validName("stream", q.Stream), validPage(q.N), validOptional("ID", q.ID)); err != nil {
+	if err := errors.Join(validName("stream", q.Stream), validPage(q.N), validOptional("ID", q.ID), validAfter("job", q.Job)); err != nil {
 		return nil, 0, err
 	}
 	err = r.act(ctx, Action{Verb: VerbAudit, Stream: q.Stream, ID: q.ID, Job: q.Job}, func(string) (err error) {
@@ -190,20 +199,18 @@ func (r *Review) Reveal(ctx context.Context, ref Ref, reason string) (Letter, er
 	return l, err
 }
 
-// Edit replaces the content of an unresolved letter. before is the digest of what the
-// person saw: if the letter was edited since, the error is [ErrChanged]. The first
-// content stays beside it (Letter.Original). A try under way is taken from its worker,
-// and what it says is not recorded; the edited letter is tried again. Editing does not
-// approve.
-func (r *Review) Edit(ctx context.Context, ref Ref, before [32]byte, content Content, reason string) error {
+// Edit replaces the content of an unresolved letter, payload and headers. The first
+// content stays beside it (Letter.Original). An edited letter that waits is tried when
+// it is due; one in review stays there, since editing does not approve.
+func (r *Review) Edit(ctx context.Context, ref Ref, content Content, reason string) error {
 	if err := r.queue.validContent(content); err != nil {
 		return err
 	}
-	if before == [32]byte{} {
+	if ref.Digest == [32]byte{} {
 		return invalid("no digest of the content that is edited")
 	}
 	return r.change(ctx, VerbEdit, ref, reason, func(c *Change) {
-		c.Kind, c.Before = ChangeEdit, before
+		c.Kind = ChangeEdit
 		c.Body, c.After = r.queue.encode(ref.Stream, ref.ID, content)
 	})
 }
@@ -261,7 +268,9 @@ func (r *Review) change(ctx context.Context, v Verb, ref Ref, reason string, set
 	}
 	return r.act(ctx, Action{Verb: v, Stream: ref.Stream, ID: ref.ID, Seq: ref.Seq, Reason: reason}, func(actor string) error {
 		c := ref.change(0, actor, reason)
-		set(&c)
+		if set(&c); c.Kind != ChangeForget {
+			c.Before = ref.Digest
+		}
 		return r.queue.change(ctx, c)
 	})
 }
@@ -329,10 +338,15 @@ func (r *Review) tell(ctx context.Context, a *Action, actor string, err error) {
 	if a.Job != "" {
 		args = append(args, "job", a.Job)
 	}
-	switch panicked := (*authz.Panic)(nil); {
+	var panicked *authz.Panic
+	walk(err, func(e error) (more bool) {
+		panicked, _ = e.(*authz.Panic)
+		return panicked == nil
+	})
+	switch {
 	case err == nil:
 		r.logger.InfoContext(ctx, "dlq: a reviewer acted", args...)
-	case errors.As(err, &panicked):
+	case panicked != nil:
 		r.logger.WarnContext(ctx, "dlq: a reviewer was refused, since the authorize function panicked", append(args, "stack", string(panicked.Stack))...)
 	case errors.Is(err, ErrUnauthorized): // its own words are the application's
 		r.logger.WarnContext(ctx, "dlq: a reviewer was refused", args...)
@@ -353,11 +367,8 @@ func (q *Query) validate() error {
 	if q.State > StateRejected {
 		return invalid("state %d", q.State)
 	}
-	var job error
-	if q.Job != "" {
-		job = validName("job", q.Job)
-	}
-	return errors.Join(validName("stream", q.Stream), validPage(q.N), validPrint(q.Fingerprint), job, validOptional("ID", q.ID), validOptional("key", q.Key))
+	return errors.Join(validName("stream", q.Stream), validPage(q.N), validPrint(q.Fingerprint), validAfter("job", q.Job), validOptional("ID", q.ID),
+		validOptional("key", q.Key), validTime("From", q.From), validTime("Until", q.Until))
 }
 
 func validOptional(what, id string) error {

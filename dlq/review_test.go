@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/dlq"
+	"github.com/pawl-go/pawl/dlq/dlqtest"
 )
 
 func TestReviewNeedsAuthorize(t *testing.T) {
@@ -35,7 +36,7 @@ func everything(r *dlq.Review, l dlq.Letter) map[dlq.Verb]func() error {
 		},
 		dlq.VerbAudit:   func() error { _, _, err := r.Audit(ctx, dlq.AuditQuery{Stream: stream, N: 10}); return err },
 		dlq.VerbReveal:  func() error { _, err := r.Reveal(ctx, ref, "why"); return err },
-		dlq.VerbEdit:    func() error { return r.Edit(ctx, ref, l.Digest, dlq.Content{Payload: []byte("x")}, "why") },
+		dlq.VerbEdit:    func() error { return r.Edit(ctx, ref, dlq.Content{Payload: []byte("x")}, "why") },
 		dlq.VerbApprove: func() error { return r.Approve(ctx, ref, "why") },
 		dlq.VerbReject:  func() error { return r.Reject(ctx, ref, "why") },
 		dlq.VerbDiscard: func() error { return r.Discard(ctx, ref, "why") },
@@ -135,20 +136,20 @@ func TestEditKeepsTheOriginalAndTellsConcurrentEditsApart(t *testing.T) {
 			t.Fatalf("Reveal: %+v, %v", seen, err)
 		}
 		content := dlq.Content{Payload: []byte("better"), Headers: map[string]string{"h": "new"}}
-		if err := r.Edit(ctx, ref, seen.Digest, content, "typo"); err != nil {
+		if err := r.Edit(ctx, seen.Ref(), content, "typo"); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Edit(ctx, ref, seen.Digest, content, "typo"); !errors.Is(err, dlq.ErrChanged) {
+		if err := r.Edit(ctx, seen.Ref(), content, "typo"); !errors.Is(err, dlq.ErrChanged) {
 			t.Errorf("an edit of what was edited meanwhile: %v", err)
 		}
 		l := get(t, q, "a")
 		if string(l.Payload) != "better" || l.Headers["h"] != "new" || l.Original == nil || string(l.Original.Payload) != "payload of a" || l.Original.Headers["h"] != "of a" {
 			t.Errorf("the edited letter is %+v", l)
 		}
-		if err := r.Edit(ctx, ref, l.Digest, dlq.Content{Payload: make([]byte, 2<<20)}, "x"); !errors.Is(err, dlq.ErrInvalid) {
+		if err := r.Edit(ctx, l.Ref(), dlq.Content{Payload: make([]byte, 2<<20)}, "x"); !errors.Is(err, dlq.ErrInvalid) {
 			t.Errorf("too large an edit: %v", err)
 		}
-		if err := r.Edit(ctx, ref, [32]byte{}, content, "x"); !errors.Is(err, dlq.ErrInvalid) {
+		if err := r.Edit(ctx, dlq.Ref{Stream: stream, ID: "a", Seq: l.Seq}, content, "x"); !errors.Is(err, dlq.ErrInvalid) {
 			t.Errorf("an edit of something that nobody saw: %v", err)
 		}
 		var got string
@@ -163,7 +164,7 @@ func TestEditKeepsTheOriginalAndTellsConcurrentEditsApart(t *testing.T) {
 			t.Errorf("the audit has %+v, %v", entries, err)
 		}
 		for name, err := range map[string]error{
-			"edit": r.Edit(ctx, ref, l.Digest, content, "x"), "approve": r.Approve(ctx, ref, "x"), "skip": r.Skip(ctx, ref, "x"), "reject": r.Reject(ctx, ref, "x"),
+			"edit": r.Edit(ctx, ref, content, "x"), "approve": r.Approve(ctx, ref, "x"), "skip": r.Skip(ctx, ref, "x"), "reject": r.Reject(ctx, ref, "x"),
 		} {
 			if !errors.Is(err, dlq.ErrState) {
 				t.Errorf("%s of a resolved letter: %v", name, err)
@@ -201,6 +202,62 @@ func TestReviewRefusesArguments(t *testing.T) {
 	}
 	if _, err := q.Get(ctx, stream, "a"); !errors.Is(err, dlq.ErrNotFound) {
 		t.Errorf("a forgotten letter: %v", err)
+	}
+}
+
+// TestListsRefuseArgumentsThatAStoreMayNotBear has texts and times that a database
+// cannot hold.
+func TestListsRefuseArgumentsThatAStoreMayNotBear(t *testing.T) {
+	q := newQueue(t, dlq.NewMemory(), nil)
+	r := newReview(t, q)
+	far, before := time.Unix(1<<40, 0), time.Unix(-1<<40, 0)
+	_, from := r.List(ctx, dlq.Query{Stream: stream, N: 1, From: far})
+	_, until := r.List(ctx, dlq.Query{Stream: stream, N: 1, Until: before})
+	_, _, plan := r.Redrive(ctx, dlq.Redrive{Stream: stream, ID: "j", Reason: "x", Until: far})
+	_, job := r.List(ctx, dlq.Query{Stream: stream, N: 1, Job: "\x00"})
+	_, jobs := r.Jobs(ctx, stream, "\x00", 1)
+	_, totals := r.Totals(ctx, "\xff", 1)
+	_, counts := q.Totals(ctx, "\xff", 1)
+	_, _, audit := r.Audit(ctx, dlq.AuditQuery{Stream: stream, N: 1, Job: "\x00"})
+	for name, err := range map[string]error{
+		"from": from, "until": until, "redrive": plan, "job": job, "jobs": jobs, "totals": totals, "the queue's totals": counts, "audit": audit,
+	} {
+		if !errors.Is(err, dlq.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNobodyDecidesWhatHeHasNotSeen has one operator edit a letter that another looks at.
+func TestNobodyDecidesWhatHeHasNotSeen(t *testing.T) {
+	for verb, decide := range map[dlq.Verb]func(*dlq.Review, dlq.Ref) error{
+		dlq.VerbApprove: func(r *dlq.Review, ref dlq.Ref) error { return r.Approve(ctx, ref, "x") },
+		dlq.VerbReject:  func(r *dlq.Review, ref dlq.Ref) error { return r.Reject(ctx, ref, "x") },
+		dlq.VerbDiscard: func(r *dlq.Review, ref dlq.Ref) error { return r.Discard(ctx, ref, "x") },
+		dlq.VerbSkip:    func(r *dlq.Review, ref dlq.Ref) error { return r.Skip(ctx, ref, "x") },
+	} {
+		q := newQueue(t, dlq.NewMemory(), nil)
+		r := newReview(t, q)
+		put(t, q, "k", "a")
+		seen := get(t, q, "a")
+		if err := r.Edit(ctx, seen.Ref(), dlq.Content{Payload: []byte("other")}, "typo"); err != nil {
+			t.Fatal(err)
+		}
+		err := decide(r, seen.Ref())
+		if l := get(t, q, "a"); !errors.Is(err, dlq.ErrChanged) || l.State != dlq.StateWaiting || l.Aside {
+			t.Errorf("%s of what was edited meanwhile: %v, and the letter is %+v", verb, err, l)
+		}
+		if _, err := r.Reveal(ctx, seen.Ref(), "to look again"); err != nil {
+			t.Errorf("Reveal of what was edited: %v", err)
+		}
+		any := seen.Ref()
+		any.Digest = [32]byte{}
+		if err := decide(r, any); err != nil {
+			t.Errorf("%s whatever the content is: %v", verb, err)
+		}
+		if err := r.Forget(ctx, seen.Ref(), "asked for"); err != nil {
+			t.Errorf("Forget of what was edited: %v", err)
+		}
 	}
 }
 
@@ -250,5 +307,49 @@ func TestGroups(t *testing.T) {
 		if err != nil || len(page.Letters) != g.Waiting || g.First.IsZero() || g.Last.Before(g.First) {
 			t.Errorf("of the group %+v there are %d letters, %v", g, len(page.Letters), err)
 		}
+	}
+}
+
+// TestRevealLeavesATraceOrShowsNothing has a store that does not append, and one whose
+// answer is lost.
+func TestRevealLeavesATraceOrShowsNothing(t *testing.T) {
+	m := dlq.NewMemory()
+	setup := newQueue(t, m, nil)
+	put(t, setup, "k", "a")
+	l := get(t, setup, "a")
+	fault := func(s dlqtest.Step) error {
+		if s.Changes != nil {
+			return dlqtest.ErrFault
+		}
+		return nil
+	}
+	for name, s := range map[string]*dlqtest.Faulty{"not appended": {Store: m, Before: fault}, "answer lost": {Store: m, After: fault}} {
+		q := newQueue(t, s, &dlq.Options{StoreTimeout: 50 * time.Millisecond})
+		if got, err := newReview(t, q).Reveal(ctx, l.Ref(), "to look"); !errors.Is(err, dlq.ErrUnavailable) || got.Payload != nil || got.ID != "" {
+			t.Errorf("%s: Reveal returned %+v, %v", name, got, err)
+		}
+	}
+	entries, _, err := newReview(t, setup).Audit(ctx, dlq.AuditQuery{Stream: stream, N: 10})
+	if err != nil || len(entries) != 1 { // of the second, once
+		t.Errorf("the audit has %+v, %v", entries, err)
+	}
+}
+
+// TestReviewLogsWhereItIsTold has a logger of its own beside the queue's.
+func TestReviewLogsWhereItIsTold(t *testing.T) {
+	queues, queueText := logged()
+	own, ownText := logged()
+	q := newQueue(t, dlq.NewMemory(), &dlq.Options{Logger: queues})
+	put(t, q, "k", "a")
+	l := get(t, q, "a")
+	r, err := dlq.NewReview(q, func(context.Context, dlq.Action) (string, error) { return "ana", nil }, &dlq.ReviewOptions{Logger: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Discard(ctx, l.Ref(), "not wanted"); err != nil {
+		t.Fatal(err)
+	}
+	if queueText() != "" || !strings.Contains(ownText(), `reason="not wanted"`) || !strings.Contains(ownText(), "actor=ana") {
+		t.Errorf("the queue's log says %q, the review's %q", queueText(), ownText())
 	}
 }

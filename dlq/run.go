@@ -25,11 +25,13 @@ type RunOptions struct {
 
 	// Return puts a message back into the normal flow under its original ID. With it,
 	// the handler's run is a rehearsal ([Sandbox].Rehearsal), and when that passes, Return
-	// is called and the letter is resolved. It may be called more than once for a
+	// is called and the letter is resolved: return nil only when the flow has the
+	// message as safely as the letter is kept. It may be called more than once for a
 	// letter, after a crash, so the normal flow must know the ID again, as it does for
 	// redeliveries. The letter has the header [HeaderReturned], which lets it pass
-	// [Queue.Park]. An error or a panic is a failure of the try. Nil: the handler's run is
-	// real, and resolves the letter.
+	// [Queue.Park]. Whatever the flow does with the message, Put it again when it fails
+	// there. Its ctx has the trace of the letter. An error or a panic is a failure of
+	// the try. Nil: the handler's run is real, and resolves the letter.
 	Return func(ctx context.Context, l Letter) error
 
 	// Sandbox runs rehearsals within something that is undone. Nil: effects that are not
@@ -46,8 +48,8 @@ type RunOptions struct {
 	AlertWindow time.Duration
 
 	// Hold is asked before a redrive job releases letters: a reason that is not empty
-	// lets all jobs of the stream wait, such as a level of backpressure. It must not
-	// block; a panic holds, too. Nil: nothing holds them.
+	// lets all jobs of the stream wait, such as a level of backpressure. JobStatus.Why
+	// shows it. It must not block; a panic holds, too. Nil: nothing holds them.
 	Hold func() (reason string)
 
 	// Lease is how long a key is held without renewal; it is renewed at every third.
@@ -101,7 +103,10 @@ func (q *Queue) Run(ctx context.Context, handle HandlerFunc, opts *RunOptions) e
 	nudge := make(chan struct{}, 1)
 	q.register(nudge, true)
 	defer q.register(nudge, false)
-	tending.Go(func() { q.tend(ctx, &o, nudge) })
+	tending.Go(func() { q.driveJobs(ctx, &o, nudge) })
+	if q.opts.Pin != nil {
+		tending.Go(func() { q.keepPins(ctx, o.Stream) })
+	}
 	if n := loop.Work(ctx); n > 0 {
 		return fmt.Errorf("%w: %d of them, %v after their contexts had ended; their keys stay claimed until the leases lapse",
 			ErrAbandoned, n, o.Grace)
@@ -112,7 +117,8 @@ func (q *Queue) Run(ctx context.Context, handle HandlerFunc, opts *RunOptions) e
 // Complete records the letter whose handler ctx was handed to as resolved, before the
 // handler returns. On a queue that is bound to a transaction ([Queue.With]) the
 // resolution commits with the effect, which is then not repeated: the handler returns
-// nil after the commit, and the error of the transaction if it failed.
+// nil after the commit, at once, since the key is free for others from then on, and the
+// error of the transaction if it failed.
 //
 // The error is [ErrStale] if the lease of the key was lost, or a person changed the
 // letter: roll back. [ErrInvalid] means that ctx is no handler's, or a rehearsal's.
@@ -269,8 +275,7 @@ func (w *worker) run(ctx context.Context, c Claim, draining <-chan struct{}, set
 		a = q.attempt(err, nil)
 		s.Failure = a.failure()
 		s.Kind, s.Delay = KindRetry, q.delay(l.Tries+1, l.ID)
-		var hopeless *giveUp
-		if l.Tries > q.opts.MaxFailures || errors.As(err, &hopeless) {
+		if l.Tries > q.opts.MaxFailures || givenUp(err) {
 			s.Kind, s.Delay = KindReview, 0
 		}
 	}
@@ -289,7 +294,7 @@ func (w *worker) run(ctx context.Context, c Claim, draining <-chan struct{}, set
 	case fate != nil:
 		return work.Never
 	case s.Kind == KindResolve:
-		q.unpin(context.WithoutCancel(ctx), l.Stream, l.ID)
+		q.unpin(ctx, l.Stream, l.ID)
 		return 0 // the next of the key
 	case s.Kind == KindRelease:
 		return work.Never
@@ -324,7 +329,8 @@ func (w *worker) try(ctx context.Context, c *Claim, l Letter) error {
 	l.Headers = headers
 	bounded, cancel := context.WithTimeoutCause(ctx, w.opts.Timeout, errDeadline)
 	defer cancel()
-	return apart(func() error { return w.opts.Return(bounded, l) })
+	traced := w.queue.extract(bounded, l.Headers)
+	return apart(func() error { return w.opts.Return(traced, l) })
 }
 
 // alert tells of a failure, if it is the first of its kind in the window.

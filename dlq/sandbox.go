@@ -1,9 +1,12 @@
 package dlq
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -35,7 +38,16 @@ func InSandbox(ctx context.Context) (s Sandbox, ok bool) {
 // not run it: it records the name and returns nil. Outside of a sandbox it runs it, so
 // that the normal flow and the retries can share a handler. An effect that is not
 // under Effect, and not in the transaction of a sandbox function, happens in a
-// rehearsal, too. At most 256 names are kept, of at most 128 bytes each.
+// rehearsal, too. One that is under Effect is taken to succeed: a rehearsal says that
+// the message can be worked up to its effects, not that the remote is well. At most 256
+// names are kept, of at most 128 bytes each.
+//
+// The guard of an effect belongs inside of it. A guard around it would take an effect
+// that was only recorded for one that happened, and refuse the real one:
+//
+//	dlq.Effect(ctx, "charge", func(ctx context.Context) error {
+//		return guard.Do(ctx, dedup.Request{ID: l.ID}, charge)
+//	})
 func Effect(ctx context.Context, name string, fn func(ctx context.Context) error) error {
 	b, ok := ctx.Value(boxKey{}).(*box)
 	if !ok || !b.rehearsal {
@@ -52,7 +64,8 @@ func Effect(ctx context.Context, name string, fn func(ctx context.Context) error
 const maxEffects = 256
 
 // GiveUp wraps an error with which trying again is of no use, such as that of a
-// message whose handler no longer exists: the letter goes to review at once.
+// message whose handler no longer exists: the letter goes to review at once. It may be
+// wrapped in others: [Queue.Run] looks at the first 64 errors of a chain.
 func GiveUp(err error) error { return &giveUp{err} }
 
 type giveUp struct{ err error }
@@ -60,10 +73,19 @@ type giveUp struct{ err error }
 func (e *giveUp) Error() string { return textOf(e.err) }
 func (e *giveUp) Unwrap() error { return e.err }
 
+// givenUp says whether an error is, or wraps, that of GiveUp.
+func givenUp(err error) (found bool) {
+	walk(err, func(e error) (more bool) {
+		_, found = e.(*giveUp)
+		return !found
+	})
+	return found
+}
+
 // A Wrap runs a handler within something that is undone afterwards: a transaction
-// with a savepoint that is rolled back. It calls run once, with a context from which
-// the handler gets the transaction, and returns an error only if it could not do its
-// own part. It is used in rehearsals alone.
+// with a savepoint that is rolled back. It calls run once, with a context made of its own
+// from which the handler gets the transaction, and returns an error only if it could
+// not do its own part. It is used in rehearsals alone.
 type Wrap func(ctx context.Context, run func(ctx context.Context) error) error
 
 // box is the sandbox of one run.
@@ -75,6 +97,13 @@ type box struct {
 
 	mu      sync.Mutex
 	effects []string
+}
+
+// recorded are the effects until now: a goroutine of the handler may go on.
+func (b *box) recorded() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.effects)
 }
 
 type boxKey struct{}
@@ -103,6 +132,9 @@ func (c *core) play(ctx context.Context, handle HandlerFunc, l Letter, b *box, t
 	if l.Unopened != nil {
 		return l.Unopened
 	}
+	if b.rehearsal { // whatever the handler does with it, what is put back is the letter's
+		l.Payload, l.Headers = bytes.Clone(l.Payload), maps.Clone(l.Headers)
+	}
 	ctx = context.WithValue(ctx, boxKey{}, b)
 	ctx = c.extract(ctx, l.Headers)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errDeadline)
@@ -114,7 +146,11 @@ func (c *core) play(ctx context.Context, handle HandlerFunc, l Letter, b *box, t
 	err := apart(func() error {
 		return wrap(ctx, func(ctx context.Context) error {
 			ran = true
-			outcome = guarded(func() error { return handle(ctx, l) })
+			if ctx.Value(boxKey{}) != b { // effects would happen
+				outcome = errors.New("dlq: the sandbox function handed on a context that is not of the one it got; the handler was not run")
+			} else {
+				outcome = guarded(func() error { return handle(ctx, l) })
+			}
 			return outcome
 		})
 	})
@@ -150,14 +186,15 @@ func guarded(fn func() error) (err error) {
 	return fn()
 }
 
-// extract returns the context of a handler with the trace of its letter.
+// extract returns the context of a handler with the trace of its letter. It must be of
+// ctx, or the handler would not know that it is in a sandbox, nor when to end.
 func (c *core) extract(ctx context.Context, headers map[string]string) (traced context.Context) {
 	if c.opts.Trace == nil || c.opts.Trace.Extract == nil {
 		return ctx
 	}
 	defer func() {
-		if recover() != nil || traced == nil {
-			c.warn(ctx, "Options.Trace.Extract panicked or returned no context; the letter goes without a trace")
+		if recover() != nil || traced == nil || traced.Value(boxKey{}) != ctx.Value(boxKey{}) {
+			c.warn(ctx, "Options.Trace.Extract panicked, or returned a context that is not of the one it got; the letter goes without a trace")
 			traced = ctx
 		}
 	}()
@@ -212,7 +249,7 @@ func (q *Queue) DryRun(ctx context.Context, handle HandlerFunc, l Letter, opts *
 	if ctx.Err() != nil {
 		return Rehearsal{}, ctx.Err()
 	}
-	r := Rehearsal{Verdict: WouldPass, Effects: b.effects}
+	r := Rehearsal{Verdict: WouldPass, Effects: b.recorded()}
 	if err != nil {
 		a := q.attempt(err, nil)
 		r.Attempt, r.Verdict = &a, OtherFailure

@@ -159,83 +159,82 @@ func TestReturnToTheNormalFlow(t *testing.T) {
 }
 
 // TestPinnedRecordOutlivesTheGuard redrives a letter after 30 days. The guard forgets
-// after 8; the pin copies what it knows to a second guard that forgets never, and is
-// renewed by Run.
+// after 8, unless the pin makes it retain what it knows.
 func TestPinnedRecordOutlivesTheGuard(t *testing.T) {
-	for _, pinned := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			records := dedup.NewMemory()
-			guard, err := dedup.New(records, &dedup.Options{Scope: "charges"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			pins, err := dedup.New(dedup.NewMemory(), &dedup.Options{Scope: "pins", Retention: dedup.MaxDuration})
-			if err != nil {
-				t.Fatal(err)
-			}
-			opts := exact()
-			calls := newJournal()
-			opts.Unpin = func(_ context.Context, _, id string) error { calls.add("unpin %s", id); return nil }
-			if pinned {
-				opts.Pin = func(ctx context.Context, _, id string) error {
-					calls.timed("pin")
-					c, err := guard.Claim(ctx, dedup.Request{ID: id})
-					switch {
-					case err != nil:
-						return err
-					case c.State == dedup.Done:
-						_, err = pins.FirstSeen(ctx, id)
-					case c.State == dedup.Acquired:
-						err = guard.Settle(ctx, c.Release())
+	const retained = 72 * time.Hour // three rounds of pinning
+	for name, tc := range map[string]struct {
+		pinned, charged bool // charged: the effect happened, and what came after it failed
+		charges         int  // after the redrive
+	}{
+		"pinned":                          {pinned: true, charged: true, charges: 1},
+		"not pinned":                      {pinned: false, charged: true, charges: 2},
+		"pinned, and it did not happen":   {pinned: true, charged: false, charges: 1},
+		"unpinned, and it did not happen": {pinned: false, charged: false, charges: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				records := dedup.NewMemory()
+				guard, err := dedup.New(records, &dedup.Options{Scope: "charges"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				sweep := func() {
+					for n := 1; n > 0; {
+						if n, err = records.Sweep(ctx, 1000); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				opts := exact()
+				calls := newJournal()
+				opts.Unpin = func(_ context.Context, _, id string) error { calls.add("unpin %s", id); return nil }
+				if tc.pinned {
+					opts.Pin = func(ctx context.Context, _, id string) error {
+						calls.timed("pin")
+						return guard.Retain(ctx, retained, id)
+					}
+				}
+				q := newQueue(t, dlq.NewMemory(), opts)
+				charges, broken := 0, true
+				handle := func(ctx context.Context, l dlq.Letter) error {
+					if broken && !tc.charged {
+						return errDown // before the charge
+					}
+					err := guard.Do(ctx, dedup.Request{ID: l.ID}, func(context.Context) error { charges++; return nil })
+					if broken && err == nil {
+						err = errDown // after it
 					}
 					return err
 				}
-			}
-			q := newQueue(t, dlq.NewMemory(), opts)
-			charges := 0
-			charge := func(ctx context.Context, l dlq.Letter) error { // the effect, through both
-				c, err := pins.Claim(ctx, dedup.Request{ID: l.ID})
-				if err != nil || c.State == dedup.Done {
-					return err
+				put(t, q, "", "order 1")
+				run(t, q, &dlq.RunOptions{Poll: 5 * time.Minute}, handle)
+				for range 30 {
+					time.Sleep(24 * time.Hour)
+					sweep()
 				}
-				if err := pins.Settle(ctx, c.Release()); err != nil {
-					return err
+				if known := records.Len() == 1; known != (tc.pinned && tc.charged) {
+					t.Errorf("after 30 days the guard knows the message: %t", known)
 				}
-				return guard.Do(ctx, dedup.Request{ID: l.ID}, func(context.Context) error { charges++; return nil })
-			}
-			mail := errDown
-			handle := func(ctx context.Context, l dlq.Letter) error {
-				if err := charge(ctx, l); err != nil {
-					return err
+				l := wantState(t, q, "order 1", dlq.StateReview)
+				broken = false
+				if err := newReview(t, q).Approve(ctx, l.Ref(), "the mail server is back"); err != nil {
+					t.Fatal(err)
 				}
-				return mail // what comes after the charge fails
-			}
-			put(t, q, "", "order 1")
-			run(t, q, &dlq.RunOptions{Poll: 5 * time.Minute}, handle)
-			for range 30 {
-				time.Sleep(24 * time.Hour)
-				for n := 1; n > 0; {
-					if n, err = records.Sweep(ctx, 1000); err != nil {
-						t.Fatal(err)
-					}
+				time.Sleep(time.Second)
+				wantState(t, q, "order 1", dlq.StateResolved)
+				if charges != tc.charges {
+					t.Errorf("%d charges after a redrive after 30 days, want %d", charges, tc.charges)
 				}
-			}
-			l := wantState(t, q, "order 1", dlq.StateReview)
-			mail = nil
-			if err := newReview(t, q).Approve(ctx, l.Ref(), "the mail server is back"); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			wantState(t, q, "order 1", dlq.StateResolved)
-			if pinned && charges != 1 {
-				t.Errorf("with a pin, a redrive after 30 days charged %d times, want 1", charges)
-			}
-			if !pinned && charges != 2 {
-				t.Errorf("without a pin the guard should have forgotten: %d charges", charges)
-			}
-			if pinned && (!strings.HasSuffix(calls.String(), "unpin order 1") || strings.Count(calls.String(), "pin@") < 30) {
-				t.Errorf("the pins were %s", calls)
-			}
+				if tc.pinned && (!strings.HasSuffix(calls.String(), "unpin order 1") || strings.Count(calls.String(), "pin@") < 30) {
+					t.Errorf("the pins were %s", calls)
+				}
+				pins := strings.Count(calls.String(), "pin@")
+				time.Sleep(9 * 24 * time.Hour) // the pin ends by itself: 8 days from the redrive, or 3 from the last pin
+				sweep()
+				if n := records.Len(); n != 0 || strings.Count(calls.String(), "pin@") != pins {
+					t.Errorf("9 days after the letter has ended the guard knows %d messages; pinned %s", n, calls)
+				}
+			})
 		})
 	}
 }

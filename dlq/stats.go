@@ -45,7 +45,8 @@ type Stats struct {
 	// Alerts is how often RunOptions.Alert was called.
 	Alerts uint64
 	// Actions counts what reviewers did, Unauthorized what they were refused. Redriven
-	// counts letters that jobs released.
+	// counts letters that jobs released, again when a step is repeated: JobStatus.Released
+	// is exact.
 	Actions, Unauthorized, Redriven uint64
 	// Pinned counts calls of Options.Pin that succeeded, PinsFailed those of Pin and
 	// Unpin that did not.

@@ -42,7 +42,9 @@ type Store interface {
 	//  1. The newest letter was put last with the same nonce: as it was answered then.
 	//     Nothing changes.
 	//  2. The newest letter is unresolved: Duplicate. The failure, if there is one, is
-	//     added to its log. Body, digest, key, state and times do not change.
+	//     added to its log, and a letter that is begun is then begun no longer, as after
+	//     a change, and due after Delay: a try that began before the failure must not
+	//     resolve it. Nothing else of the letter changes.
 	//  3. IfBlocked is set, and the lane that the letter would be in has no unresolved
 	//     letter: NotBlocked. Nothing is stored.
 	//  4. The stream has p.Capacity unresolved letters, or the store has no room of its
@@ -55,8 +57,9 @@ type Store interface {
 	Put(ctx context.Context, p Params, letters []Put) ([]Answer, error)
 
 	// Claim takes lanes of a stream for one worker, at most a.N, in the order in which
-	// they became due, those of the same moment in any, and returns for each its first unresolved letter; it stops
-	// after the letter that brings the bodies (Body and Original) to a.Bytes.
+	// they became due, those of the same moment in any, and returns for each its first
+	// unresolved letter; it stops after the letter that brings the bodies (Body and
+	// Original) to a.Bytes.
 	//
 	// A lane can be claimed if its first unresolved letter is in StateWaiting and due,
 	// and if it is not claimed or its lease has lapsed. It then has a new token,
@@ -167,8 +170,9 @@ type Store interface {
 	Jobs(ctx context.Context, stream, after string, n int) ([]Job, error)
 
 	// Totals counts the letters of at most n streams, by ascending name, beginning
-	// behind after. A stream without letters may be left out. Fewer than n means that there are no more. Each number is exact up to [MaxCount], where a
-	// store may stop counting.
+	// behind after. A stream without letters may be left out. Fewer than n means that
+	// there are no more. Each number is exact up to [MaxCount], where a store may stop
+	// counting.
 	Totals(ctx context.Context, after string, n int) ([]Totals, error)
 }
 
@@ -178,6 +182,13 @@ type Store interface {
 // it removed; it goes on where the last call stopped. What is unresolved stays.
 type Sweeper interface {
 	Sweep(ctx context.Context, n int) (removed int, err error)
+}
+
+// A Widener is a [Store] that works joined calls faster side by side than one after
+// another: MergeWidth is how many of them a queue sends at once, 1 to 8. Wrap it with
+// the store, or one call is under way at a time.
+type Widener interface {
+	MergeWidth() int
 }
 
 // Params are what a queue tells its store about bounds.
@@ -292,7 +303,7 @@ func (k Kind) String() string {
 }
 
 // A Query selects the letters of a stream for which all of its fields hold that are
-// not zero.
+// not zero, and says which part of them is wanted: see [Page].
 type Query struct {
 	Stream      string // required
 	ID          string
@@ -301,13 +312,13 @@ type Query struct {
 	Fingerprint string
 	Job         string
 	From, Until time.Time // of Record.Put: from From on, and before Until
-	After       uint64    // Seq
-	N           int
+	After       uint64    // Seq: 0, or the Next of the last page
+	N           int       // 1 to 1,000
 	// Heads leaves Body and Original out, which it does not fetch.
 	Heads bool
 }
 
-// A Page is a part of a list.
+// A Page is a part of a list. It may be short although there are more.
 type Page struct {
 	Records []Record
 	Next    uint64 // zero: there are no more
@@ -329,8 +340,8 @@ type AuditQuery struct {
 	Stream string // required
 	ID     string
 	Job    string
-	After  uint64
-	N      int
+	After  uint64 // Entry.Seq: 0, or what the last call returned
+	N      int    // 1 to 1,000
 }
 
 // Totals are the letters of a stream by state.

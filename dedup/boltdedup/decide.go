@@ -94,6 +94,14 @@ func (r *record) grant(now int64, p dedup.Params, a *dedup.Ask) dedup.Claim {
 // settle applies t, unless it is a KindForget, and says whether the record was
 // changed. The rules are those of [dedup.Store.Settle].
 func (r *record) settle(now int64, p dedup.Params, t *dedup.Settlement) (changed bool, err error) {
+	if t.Kind == dedup.KindRetain {
+		until := now + t.Retention.Microseconds()
+		if r.state != done || r.expired(now) || until <= r.expires {
+			return false, nil
+		}
+		r.expires = until
+		return true, nil
+	}
 	if r.state == absent || r.expired(now) || r.token != t.Token {
 		return false, dedup.ErrStale
 	}

@@ -205,3 +205,36 @@ func inTimeOnly(m *model, now time.Time, p dedup.Params, s dedup.Settlement) err
 	}
 	return m.settle(now, p, s)
 }
+
+// retains lets something else happen to the record of an ID that is retained, whatever
+// its state.
+func retains(do func(*record, time.Time, dedup.Settlement)) func(*model, time.Time, dedup.Params, dedup.Settlement) error {
+	return func(m *model, now time.Time, p dedup.Params, s dedup.Settlement) error {
+		if s.Kind != dedup.KindRetain {
+			return m.settle(now, p, s)
+		}
+		if r := m.live(now, key{p.Scope, s.ID}); r != nil {
+			do(r, now, s)
+		}
+		return nil
+	}
+}
+
+// retainsLast sorts a batch by kind.
+type retainsLast struct{ dedup.Store }
+
+func (s retainsLast) Settle(ctx context.Context, p dedup.Params, all []dedup.Settlement) ([]error, error) {
+	errs := make([]error, len(all))
+	for _, last := range []bool{false, true} {
+		for i := range all {
+			if (all[i].Kind == dedup.KindRetain) == last {
+				answers, err := s.Store.Settle(ctx, p, all[i:i+1])
+				if err != nil {
+					return nil, err
+				}
+				errs[i] = errorAt(answers, 0)
+			}
+		}
+	}
+	return errs, nil
+}

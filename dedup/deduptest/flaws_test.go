@@ -206,6 +206,84 @@ var flaws = []flaw{
 			return err
 		}
 	})},
+	{"retain does nothing", "Once/RetainedStaysLonger", broken(func(b *brokenModel) {
+		b.settle = func(m *model, now time.Time, p dedup.Params, s dedup.Settlement) error {
+			if s.Kind == dedup.KindRetain {
+				return nil
+			}
+			return m.settle(now, p, s)
+		}
+	})},
+	{"retain is for ever", "Once/RetainedIsForgottenInItsTime", altered(func(a *alteration) {
+		a.settle = eachSettlement(func(s *dedup.Settlement) {
+			if s.Kind == dedup.KindRetain {
+				s.Retention = dedup.MaxDuration
+			}
+		})
+	})},
+	{"retain shortens", "Once/RetainShortensNothing", broken(func(b *brokenModel) {
+		b.settle = retains(func(r *record, now time.Time, s dedup.Settlement) {
+			r.retention = now.Add(s.Retention).Sub(r.changed)
+		})
+	})},
+	{"retain counts from the completion", "Once/RetainCountsFromNow", broken(func(b *brokenModel) {
+		b.settle = retains(func(r *record, _ time.Time, s dedup.Settlement) {
+			r.retention = max(r.retention, s.Retention)
+		})
+	})},
+	{"retain completes", "Once/RetainMakesNoRecord", broken(func(b *brokenModel) {
+		b.settle = func(m *model, now time.Time, p dedup.Params, s dedup.Settlement) error {
+			if s.Kind == dedup.KindRetain {
+				p.Complete = true
+				m.claim(now, p, dedup.Ask{Request: dedup.Request{ID: s.ID}, Nonce: [16]byte{1}})
+			}
+			return m.settle(now, p, s)
+		}
+	})},
+	{"retain extends the lease", "Once/RetainLeavesAloneWhatIsNotDone", broken(func(b *brokenModel) {
+		b.settle = retains(func(r *record, now time.Time, s dedup.Settlement) {
+			r.leaseEnd = now.Add(s.Retention)
+		})
+	})},
+	{"retain takes the claim away", "Once/RetainLeavesAloneWhatIsNotDone", broken(func(b *brokenModel) {
+		b.settle = retains(func(r *record, _ time.Time, _ dedup.Settlement) {
+			if r.phase == claimed {
+				r.phase, r.token = released, r.token+1
+			}
+		})
+	})},
+	{"retain keeps what was released", "Once/RetainDoesNotProlongWhatIsNotDone", broken(func(b *brokenModel) {
+		b.settle = retains(func(r *record, now time.Time, s dedup.Settlement) {
+			r.retention = max(r.retention, now.Add(s.Retention).Sub(r.changed))
+		})
+	})},
+	{"retain is remembered for the completion", "Once/RetainDoesNotProlongWhatIsNotDone", broken(func(b *brokenModel) {
+		kept := map[string]time.Duration{}
+		b.settle = func(m *model, now time.Time, p dedup.Params, s dedup.Settlement) error {
+			if s.Kind == dedup.KindRetain {
+				kept[s.ID] = s.Retention
+			}
+			p.Retention = max(p.Retention, kept[s.ID])
+			return m.settle(now, p, s)
+		}
+	})},
+	{"retain revives", "Once/RetainRevivesNothing", broken(func(b *brokenModel) {
+		b.settle = func(m *model, now time.Time, p dedup.Params, s dedup.Settlement) error {
+			if r := m.recs[key{p.Scope, s.ID}]; s.Kind == dedup.KindRetain && r != nil && r.phase == done {
+				r.retention = max(r.retention, now.Add(s.Retention).Sub(r.changed))
+			}
+			return m.settle(now, p, s)
+		}
+	})},
+	{"retain needs the token", "Once/RetainNeedsNoToken", broken(func(b *brokenModel) {
+		b.settle = func(m *model, now time.Time, p dedup.Params, s dedup.Settlement) error {
+			if r := m.recs[key{p.Scope, s.ID}]; s.Kind == dedup.KindRetain && r != nil && s.Token != 0 && s.Token != r.token {
+				return dedup.ErrStale
+			}
+			return m.settle(now, p, s)
+		}
+	})},
+	{"retain last in a batch", "Once/RetainInABatchTakesItsTurn", func() dedup.Store { return retainsLast{dedup.NewMemory()} }},
 	{"policy of the asker", "Once/PolicyIsTheOwnersNotTheAskers", broken(func(b *brokenModel) {
 		b.claim = func(m *model, now time.Time, p dedup.Params, a dedup.Ask) dedup.Claim {
 			if r := m.recs[key{p.Scope, a.ID}]; r != nil {

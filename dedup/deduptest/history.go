@@ -162,13 +162,21 @@ func (h *history) settleSome() {
 	var s []dedup.Settlement
 	for _, o := range h.someOwners(p.Scope) {
 		kind := dedup.Kind(1 + h.rnd.IntN(4))
-		if h.rnd.IntN(15) == 0 {
+		switch h.rnd.IntN(15) {
+		case 0:
 			kind = dedup.KindForget
+		case 1, 2:
+			kind = dedup.KindRetain
 		}
 		one := settlementOf(kind, o, fmt.Sprintf("result-%d", len(h.trace)))
 		if kind == dedup.KindExtend {
 			one.Lease = h.shortOrLong()
 			retention = p.Retention // the claim goes on, see params
+		}
+		if kind == dedup.KindRetain {
+			one.Retention = h.shortOrLong()
+			s = []dedup.Settlement{one} // alone: sent again, it would retain what the batch completes
+			break
 		}
 		s = append(s, one)
 	}

@@ -89,7 +89,7 @@ func (c *cell) String() string {
 func everySettlementInEveryState(e *env) {
 	var cells []*cell
 	for state := range afterSettlement {
-		for kind := dedup.KindComplete; kind <= dedup.KindForget; kind++ {
+		for kind := dedup.KindComplete; kind <= dedup.KindRetain; kind++ {
 			cells = append(cells, &cell{state: state, kind: kind, own: true}, &cell{state: state, kind: kind})
 		}
 	}
@@ -141,6 +141,9 @@ func (e *env) check(c *cell) {
 	}
 	if c.kind == dedup.KindForget { // needs neither record nor token
 		want, applies = seen{dedup.Acquired, 1, ""}, true
+	}
+	if c.kind == dedup.KindRetain { // succeeds, and a stranger sees no change
+		applies = true
 	}
 	by := c.owner
 	if !c.own {

@@ -129,6 +129,12 @@ func (m *model) settle(now time.Time, p dedup.Params, s dedup.Settlement) error 
 		return nil
 	}
 	r := m.live(now, k)
+	if s.Kind == dedup.KindRetain {
+		if r != nil && r.phase == done {
+			r.retention = max(r.retention, now.Add(s.Retention).Sub(r.changed))
+		}
+		return nil
+	}
 	if r == nil || r.token != s.Token {
 		return dedup.ErrStale
 	}

@@ -90,7 +90,7 @@ func allCases() []testCase {
 	var all []testCase
 	for _, cases := range [][]testCase{
 		claimCases, fingerprintCases, firstSeenCases, settleCases, matrixCases, lapseCases,
-		expiryCases, tokenCases, heldCases, batchCases, nameCases, concurrentCases, contextCases, modelCases,
+		expiryCases, retainCases, tokenCases, heldCases, batchCases, nameCases, concurrentCases, contextCases, modelCases,
 	} {
 		all = append(all, cases...)
 	}

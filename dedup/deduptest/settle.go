@@ -205,6 +205,8 @@ func settlementOf(k dedup.Kind, c dedup.Claim, result string) dedup.Settlement {
 		return c.Hold()
 	case dedup.KindExtend:
 		return c.Extend(longLease)
+	case dedup.KindRetain:
+		return dedup.Settlement{Kind: k, ID: c.ID, Token: c.Token, Retention: longRetention}
 	}
 	return forget(c.ID)
 }

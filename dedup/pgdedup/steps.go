@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/internal/pgschema"
 )
 
-// How batches become calls of the functions in schema/0001_claims.sql: each ID
-// once per call, in ascending order, and not too many in one transaction.
+// How batches become calls of the functions in schema: each ID once per call, in
+// ascending order, and not too many in one transaction.
 
 // maxLocks is how many IDs an unbound call claims in one transaction. Each takes
 // an entry of the server's lock table, which by default has room for 6400.
@@ -37,7 +37,7 @@ var errorsOf = pgcall.Package{
 
 func (s *Store) wrap(step string, err error) error { return errorsOf.Wrap(step, s.schema, err) }
 
-type statements struct{ claim, settle, held, sweep string }
+type statements struct{ claim, settle, retain, held, sweep string }
 
 func newStatements(schema string) statements {
 	q := pgschema.Quote(schema)
@@ -46,8 +46,9 @@ func newStatements(schema string) statements {
 			".dedup_claim($1::text, $2::text[], $3::bytea[], $4::bytea[], $5::bigint, $6::bigint, $7::boolean, $8::boolean, $9::boolean)",
 		settle: "SELECT n, outcome FROM " + q +
 			".dedup_settle($1::text, $2::text[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bigint)",
-		held:  "SELECT id, token, attempt, age FROM " + q + ".dedup_held($1::text, $2::text, $3::integer)",
-		sweep: "SELECT removed, next_page FROM " + q + ".dedup_sweep($1::bigint, $2::integer, $3::integer)",
+		retain: "SELECT n FROM " + q + ".dedup_retain($1::text, $2::text[], $3::bigint[]) AS n",
+		held:   "SELECT id, token, attempt, age FROM " + q + ".dedup_held($1::text, $2::text, $3::integer)",
+		sweep:  "SELECT removed, next_page FROM " + q + ".dedup_sweep($1::bigint, $2::integer, $3::integer)",
 	}
 }
 
@@ -159,7 +160,7 @@ func (s *Store) settle(ctx context.Context, r pgcall.Route, p dedup.Params, sett
 	id := func(i int) string { return settlements[i].ID }
 	size := func(i int) int { return len(settlements[i].Result) }
 	left, err := inChunks(ctx, r, len(settlements), id, size, func(places []int) error {
-		return s.settleChunk(ctx, r, p, settlements, places, fail)
+		return s.settleChunks(ctx, r, p, settlements, places, fail)
 	})
 	if len(left) == len(settlements) && err != nil {
 		return nil, err
@@ -168,6 +169,49 @@ func (s *Store) settle(ctx context.Context, r pgcall.Route, p dedup.Params, sett
 		fail(i, s.wrap("settle", err))
 	}
 	return errs, nil
+}
+
+// settleChunks settles distinct IDs in one call, or in two if some are retained, and
+// reports those that were not applied to fail.
+func (s *Store) settleChunks(ctx context.Context, r pgcall.Route, p dedup.Params, settlements []dedup.Settlement, places []int, fail func(int, error)) error {
+	var retained, others []int
+	for _, i := range places {
+		if settlements[i].Kind == dedup.KindRetain {
+			retained = append(retained, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	if len(others) > 0 {
+		if err := s.settleChunk(ctx, r, p, settlements, others, fail); err != nil {
+			return err
+		}
+	}
+	if len(retained) == 0 {
+		return nil
+	}
+	return s.retainChunk(ctx, r, p, settlements, retained, fail)
+}
+
+func (s *Store) retainChunk(ctx context.Context, r pgcall.Route, p dedup.Params, settlements []dedup.Settlement, places []int, fail func(int, error)) error {
+	ids, retentions := make([]string, len(places)), make([]int64, len(places))
+	for n, i := range places {
+		ids[n], retentions[n] = settlements[i].ID, settlements[i].Retention.Microseconds()
+	}
+	var busy []int
+	err := r.Call(ctx, func(rows pgx.Rows) error {
+		var n int
+		err := rows.Scan(&n)
+		busy = append(busy, n)
+		return err
+	}, s.sql.retain, p.Scope, ids, retentions)
+	if err != nil {
+		return err
+	}
+	for _, n := range busy {
+		fail(places[n-1], ErrBusy)
+	}
+	return nil
 }
 
 // settleChunk settles distinct IDs in one call and reports those that were not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -166,6 +167,43 @@ func TestSettleOfAnIDThatAnotherTxHoldsIsBusy(t *testing.T) {
 	errs, err = l.store.Settle(t.Context(), p, []dedup.Settlement{c.Release()})
 	require.NoError(t, err)
 	assert.Nil(t, errs)
+}
+
+// Retain is part of the transaction, and waits for nobody who has the record for long.
+func TestRetainInATransaction(t *testing.T) {
+	l := newLedger(t, nil)
+	for _, id := range []string{"order-1", "order-2"} {
+		require.NoError(t, l.guard.Settle(t.Context(), l.claim(id).Complete(nil)))
+	}
+	expires := func() (all []int64) {
+		rows, err := l.pool.Query(t.Context(), "SELECT expires_at FROM "+strings.TrimSuffix(l.table, ".payments")+".dedup ORDER BY id")
+		require.NoError(t, err)
+		all, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		require.NoError(t, err)
+		return all
+	}
+	before := expires()
+	tx := l.begin()
+	require.NoError(t, l.guard.With(l.store.Tx(tx)).Retain(t.Context(), 1000*time.Hour, "order-1", "order-1", "never-seen"))
+	assert.Equal(t, before, expires(), "not before the commit")
+
+	p := dedup.Params{Scope: "default", Lease: time.Minute, Retention: time.Hour}
+	retain := func(id string) dedup.Settlement {
+		return dedup.Settlement{Kind: dedup.KindRetain, ID: id, Retention: 2000 * time.Hour}
+	}
+	errs, err := l.store.Settle(t.Context(), p, []dedup.Settlement{retain("order-1"), retain("order-2")})
+	require.NoError(t, err)
+	require.ErrorIs(t, errs[0], pgdedup.ErrBusy)
+	require.NoError(t, errs[1], "its neighbour is not held up")
+	require.NoError(t, tx.Rollback(t.Context()))
+	after := expires()
+	assert.Equal(t, before[0], after[0], "rolled back")
+	assert.Greater(t, after[1], before[1]+int64(1000*time.Hour/time.Microsecond))
+
+	require.NoError(t, l.guard.Retain(t.Context(), 1000*time.Hour, "order-1", "order-2"))
+	last := expires()
+	assert.Greater(t, last[0], before[0])
+	assert.Equal(t, after[1], last[1], "it stays longer anyway")
 }
 
 func TestTxSeesItsOwnClaims(t *testing.T) {

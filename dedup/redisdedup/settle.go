@@ -80,6 +80,8 @@ func encode(p dedup.Params, s *dedup.Settlement) (op, ttl string, value []byte) 
 		return fmt.Sprintf("r%016d", s.Token), ttl, nil
 	case dedup.KindHold:
 		return fmt.Sprintf("h%016d", s.Token), "0", nil
+	case dedup.KindRetain:
+		return "t", decimal(millis(s.Retention)), nil
 	case dedup.KindExtend:
 		ttl = decimal(millis(max(p.Retention, s.Lease)))
 		return fmt.Sprintf("e%016d", s.Token), ttl, []byte(decimal(micros(s.Lease)))

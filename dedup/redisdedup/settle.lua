@@ -5,8 +5,8 @@
 --
 -- ARGV         three values per settlement:
 --   kind and token   c complete, r release, h hold, e extend, each with the 16
---                    digits of the token; f forget
---   ttl              how long the row then lives, in milliseconds
+--                    digits of the token; f forget; t retain
+--   ttl              how long the row then lives, in milliseconds; retain: at least
 --   value            complete: the result; extend: the lease in microseconds
 --
 -- Returns      how many were applied, now or before, then two values for each
@@ -62,6 +62,14 @@ local function settle(key, old, kind, token, ttl, value)
   end
 end
 
+-- makes a row that is done live longer; returns nil, or why it could not be told
+local function retain(key, old, ttl)
+  if not old then return nil end
+  local was = string.match(old, row)
+  if not was then return 'x' end
+  if was == 'd' then call('PEXPIRE', key, ttl, 'GT') end
+end
+
 local applied, reply = 0, {0}
 for i = 1, n do
   local key, op, ttl, value = KEYS[i], ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
@@ -71,7 +79,9 @@ for i = 1, n do
     call('ZREM', index, key)
   else
     local old = pcall('GET', key)
-    if type(old) ~= 'table' then
+    if type(old) ~= 'table' and kind == 't' then
+      why = retain(key, old, ttl)
+    elseif type(old) ~= 'table' then
       why = settle(key, old, kind, sub(op, 2), ttl, value)
     elseif sub(old.err, 1, 9) == 'WRONGTYPE' then
       why = 'x'

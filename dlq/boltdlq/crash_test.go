@@ -178,7 +178,7 @@ func approveAll(f *file) (approved []uint64, err error) {
 // otherwise. Then the rest is worked to its end.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
-	killedAtAnyMoment(t, 5)
+	killedAtAnyMoment(t, 3)
 }
 
 func TestLongKilledAtAnyMoment(t *testing.T) {

@@ -53,7 +53,18 @@ func (st *step) repeat(l *letter, n *dlq.Put) error {
 			return err
 		}
 	}
-	return st.rewrite(l, &again, failed)
+	taken := failed && l.begunBy != 0
+	if taken { // its worker does not know of the failure
+		again.begunBy, again.next = 0, st.now+n.Delay.Microseconds()
+	}
+	if err := st.rewrite(l, &again, failed); err != nil || !taken {
+		return err
+	}
+	k, err := st.lane(l.stream, l.lane())
+	if err != nil {
+		return err
+	}
+	return st.putLane(&k)
 }
 
 // add stores a letter behind all others of its lane.

@@ -275,9 +275,10 @@ func changeBatch(e *env) {
 }
 
 func changeMany(e *env) {
+	n, lanes := e.many()/2, e.many()/12
 	var letters []dlq.Put
-	for i := range 600 {
-		letters = append(letters, letter(fmt.Sprintf("l%04d", i), fmt.Sprint("k", i%100)))
+	for i := range n {
+		letters = append(letters, letter(fmt.Sprintf("l%04d", i), fmt.Sprint("k", i%lanes)))
 		letters[i].Delay = time.Hour
 	}
 	e.put(letters...)
@@ -288,11 +289,11 @@ func changeMany(e *env) {
 	e.changed(changes...)
 	a := newAsk()
 	a.N = 1000
-	if c := e.ask(a).Claims; len(c) != 100 {
-		e.Fatalf("600 approved letters in 100 lanes are claimed as %d", len(c))
+	if c := e.ask(a).Claims; len(c) != lanes {
+		e.Fatalf("%d approved letters in %d lanes are claimed as %d", n, lanes, len(c))
 	}
-	if n := len(e.audit(dlq.AuditQuery{N: 250})); n != 600 {
-		e.Fatalf("600 changes are %d entries", n)
+	if got := len(e.audit(dlq.AuditQuery{N: 250})); got != n {
+		e.Fatalf("%d changes are %d entries", n, got)
 	}
 }
 

@@ -115,6 +115,17 @@ var flaws = []flaw{
 		a.settle = eachSettlement(func(s *dlq.Settlement) { s.Token = real[s.Lane] })
 		a.claimed = eachClaim(func(c *dlq.Claim) { real[c.Lane], c.Token = c.Token, 1 })
 	}},
+	{"a put is lost to a worker", "Once/APutWithAFailureTakesTheLetterFromItsWorker", func(a *alteration) {
+		claims := map[string]dlq.Claim{}
+		a.claimed = eachClaim(func(c *dlq.Claim) { claims[c.Lane] = *c })
+		a.settled = func(s []dlq.Settlement, errs []error) {
+			for i := range s {
+				if claims[s[i].Lane].Token == s[i].Token {
+					errs[i] = nil
+				}
+			}
+		}
+	}},
 	{"a settlement is not recognised", "Once/SettlementTwiceSucceeds", func(a *alteration) {
 		applied := map[string]bool{}
 		a.settled = func(s []dlq.Settlement, errs []error) {

@@ -17,6 +17,7 @@ var putCases = []testCase{
 	{name: "UnresolvedLetterAnswersDuplicate", run: putDuplicate},
 	{name: "DuplicateAddsItsFailure", run: putDuplicateFailure},
 	{name: "DuplicateInReview", run: putDuplicateReview},
+	{name: "APutWithAFailureTakesTheLetterFromItsWorker", run: putDuplicateBegun},
 	{name: "EndedLetterBlocksNothing", run: putAfterEnd},
 	{name: "IfBlockedParksBehindAKey", run: putIfBlocked},
 	{name: "IfBlockedWithoutAKey", run: putIfBlockedAlone},
@@ -94,6 +95,39 @@ func putDuplicateReview(e *env) {
 	e.answered(dlq.Duplicate, letter("a", "k"))
 	e.wantState("a", dlq.StateReview, 1)
 	e.nothing()
+}
+
+func putDuplicateBegun(e *env) {
+	e.letters("k", "a", "b")
+	c := e.claim("a")
+	again := parked("a", "k") // without a failure the try goes on
+	again.IfBlocked = false
+	e.answered(dlq.Duplicate, again)
+	e.applied(resolve(c))
+	c = e.claim("b")
+	again = letter("b", "k")
+	again.Delay = longLease
+	e.answered(dlq.Duplicate, again)
+	before := e.wantState("b", dlq.StateWaiting, 1)
+	if d := before.Next.Sub(before.Put); before.Log.Total() != 2 || d < longLease {
+		e.Fatalf("a letter that was put while it was tried is due %v after it was put, with the log %+v", d, before.Log)
+	}
+	e.stale(resolve(c), retry(c, 0), review(c))
+	if after := e.record("b"); describeRecord(after) != describeRecord(before) {
+		e.Fatalf("stale settlements made of %s\n%s", describeRecord(before), describeRecord(after))
+	}
+	e.applied(settlement(dlq.KindExtend, c)) // the lane is its worker's
+	e.applied(release(c))
+	e.nothing() // for an hour
+	e.does(dlq.ChangeApprove, "b")
+	c = e.claim("b")
+	e.answered(dlq.Duplicate, letter("b", "k")) // due at once, when the lane is free
+	e.nothing()
+	e.applied(release(c))
+	if c = e.claim("b"); c.Record.Tries != 2 {
+		e.Fatalf("the next try is the %d., want the second", c.Record.Tries)
+	}
+	e.applied(resolve(c))
 }
 
 func putAfterEnd(e *env) {
@@ -208,20 +242,21 @@ func putBatch(e *env) {
 }
 
 func putMany(e *env) {
+	n, lanes := e.many(), e.many()/3
 	var letters []dlq.Put
-	for i := range 1200 {
-		letters = append(letters, letter(fmt.Sprintf("l%04d", i), fmt.Sprint("k", i%400)))
+	for i := range n {
+		letters = append(letters, letter(fmt.Sprintf("l%04d", i), fmt.Sprint("k", i%lanes)))
 	}
 	for i, a := range e.put(letters...) {
 		if a != dlq.Added {
 			e.Fatalf("letter %d of many was answered %v", i, a)
 		}
 	}
-	e.wantTotals(1200, 0, 0, 0, 0)
+	e.wantTotals(n, 0, 0, 0, 0)
 	a := newAsk()
 	a.N = 1000
-	if c := e.ask(a).Claims; len(c) != 400 {
-		e.Fatalf("a claim of 400 lanes got %d", len(c))
+	if c := e.ask(a).Claims; len(c) != lanes {
+		e.Fatalf("a claim of %d lanes got %d", lanes, len(c))
 	}
 }
 

@@ -49,6 +49,11 @@ type Config struct {
 	// the process's and that wait for no network.
 	Bubble bool
 
+	// Many is how many letters the subtests of large batches use. Zero means 1,200, which
+	// is more than a store is likely to send in one piece; set less where a simulated
+	// server is slow, and leave it where the real one is tested. The most is 2,400.
+	Many int
+
 	// Steps is how long the random histories are that are compared to [dlq.Memory].
 	// Zero means 800.
 	Steps int

@@ -93,7 +93,7 @@ func TestKilledWorker(t *testing.T) {
 }
 
 func TestLongKilledWorker(t *testing.T) {
-	kills := testenv.LongCount(t, 8, 40)
+	kills := testenv.LongCount(t, 5, 40)
 	killedWorker(t, 40*kills, kills)
 }
 
@@ -135,7 +135,7 @@ func TestKilledServerUnderLoad(t *testing.T) {
 }
 
 func TestLongKilledServerUnderLoad(t *testing.T) {
-	kills := testenv.LongCount(t, 3, 10)
+	kills := testenv.LongCount(t, 2, 10)
 	killedServer(t, 100*kills, kills)
 }
 

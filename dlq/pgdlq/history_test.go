@@ -37,7 +37,7 @@ func TestHistories(t *testing.T) {
 
 // TestLongHistories is the whole suite in bubbles, with longer histories.
 func TestLongHistories(t *testing.T) {
-	dlqtest.Run(t, dlqtest.Config{New: newClocked, Bubble: true, Steps: testenv.LongCount(t, 1500, 6000)})
+	dlqtest.Run(t, dlqtest.Config{New: newClocked, Bubble: true, Steps: testenv.LongCount(t, 600, 6000)})
 }
 
 // clocked is a store whose server has the time of the caller's bubble.

@@ -113,6 +113,7 @@ type Store struct {
 var (
 	_ dlq.Store   = (*Store)(nil)
 	_ dlq.Sweeper = (*Store)(nil)
+	_ dlq.Widener = (*Store)(nil)
 )
 
 // New returns a store over a pool, which it never closes. Nil options mean
@@ -139,6 +140,10 @@ func New(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 // because another transaction had the letter or its lane locked. Nothing was changed:
 // send it again.
 var ErrBusy = errors.New("pgdlq: another transaction is at work on this letter or its lane, nothing was changed")
+
+// MergeWidth is how many calls a [dlq.Queue] makes of many callers' letters at once, and
+// of their settlements: one is worked while another waits for the disk.
+func (s *Store) MergeWidth() int { return 2 }
 
 // Put implements [dlq.Store]. It waits for another transaction that is putting the
 // same ID, or is at work on the first letter of the lane, for at most a few seconds, and

@@ -93,7 +93,7 @@ func TestStorm(t *testing.T) {
 }
 
 func TestLongStorm(t *testing.T) {
-	storm(t, time.Duration(testenv.LongCount(t, 15, 120))*time.Second)
+	storm(t, time.Duration(testenv.LongCount(t, 6, 120))*time.Second)
 }
 
 func storm(t *testing.T, lasts time.Duration) {

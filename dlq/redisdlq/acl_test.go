@@ -3,6 +3,7 @@ package redisdlq_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -94,6 +95,27 @@ func TestRoles(t *testing.T) {
 		},
 		Reopen: func(t *testing.T, was dlq.Store) dlq.Store { return newByRole(t, clients, was.(*byRole).opts) },
 	})
+}
+
+// The users of the package comment have no command on keys that no script uses.
+func TestRolesHaveNothingNeedless(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.lua")
+	require.NoError(t, err)
+	var scripts strings.Builder
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		scripts.Write(text)
+	}
+	for user, rules := range aclLines(t) {
+		for _, rule := range rules {
+			command := strings.ToUpper(strings.TrimPrefix(rule.(string), "+"))
+			if regexp.MustCompile(`^[HZ][A-Z]+$`).MatchString(command) {
+				require.Contains(t, scripts.String(), "'"+command+"'", user)
+			}
+		}
+	}
 }
 
 // On a cluster the users need three commands more.

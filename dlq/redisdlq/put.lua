@@ -21,15 +21,18 @@ local function newest(stream, id)
   return member and readLetter(stream, sub(member, -16))
 end
 
-local function duplicate(r, nonce, failure)
+local function duplicate(r, nonce, delay, failure)
   local log = failure ~= '' and readLog(r)
+  local k = log and r.begun ~= '0' and readLane(r.stream, laneOf(r.id, r.key, r.aside))
   if log then
     readGroup(r.stream, r.print) -- these fail before anything is written
     readGroup(r.stream, select(2, match(failure, FAILURE)))
   end
   if log then fail(r, log, failure) end
+  if k then r.begun, r.next = '0', now + delay end -- its worker does not know of the failure
   r.putBy, r.putAs = nonce, '2'
   writeLetter(r)
+  if k then schedule(k, r) end -- what is begun is the first
   return 'd'
 end
 
@@ -41,7 +44,7 @@ end
 local function put(nonce, stream, id, key, digest, meta, failure, body)
   local r = newest(stream, id)
   if r and r.putBy == nonce then return r.putAs == '1' and 'a' or 'd' end
-  if r and unresolved(r.state) then return duplicate(r, nonce, failure) end
+  if r and unresolved(r.state) then return duplicate(r, nonce, whole(sub(meta, 2)), failure) end
   local lane = laneOf(id, key, false)
   if sub(meta, 1, 1) == '1' and not firstOf(stream, lane) then return 'n' end
   if isFull(stream) then return 'f' end

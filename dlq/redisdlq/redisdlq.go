@@ -78,10 +78,10 @@
 // commands that its scripts use. For the default prefix, what puts letters, what works
 // them, what a person's tools do, and what sweeps:
 //
-//	ACL SETUSER producer on >secret ~{pawl:dlq:* +evalsha +eval +time +hget +hmget +hset +hdel +hincrby +zadd +zrem +zrangebylex +zrevrangebylex
-//	ACL SETUSER worker on >secret ~{pawl:dlq:* +evalsha +eval +time +hget +hmget +hset +hdel +hincrby +hexists +zadd +zrem +zrangebylex +zrevrangebylex
-//	ACL SETUSER reviewer on >secret ~{pawl:dlq:* ~pawl:dlq:layout +evalsha +eval +time +hget +hmget +hset +hdel +hincrby +hexists +zadd +zrem +zrangebylex +zrevrangebylex +set +info +config|get
-//	ACL SETUSER purge on >secret ~{pawl:dlq:* +evalsha +eval +time +hget +hset +hdel +hincrby +hexists +zadd +zrem +zrangebylex
+//	ACL SETUSER producer on >secret ~{pawl:dlq:* +evalsha +eval +time +hget +hmget +hset +hdel +zadd +zrem +zrangebylex +zrevrangebylex
+//	ACL SETUSER worker on >secret ~{pawl:dlq:* +evalsha +eval +time +hget +hmget +hset +hdel +hexists +zadd +zrem +zrangebylex +zrevrangebylex
+//	ACL SETUSER reviewer on >secret ~{pawl:dlq:* ~pawl:dlq:layout +evalsha +eval +time +hget +hmget +hset +hdel +hexists +zadd +zrem +zrangebylex +zrevrangebylex +set +info +config|get
+//	ACL SETUSER purge on >secret ~{pawl:dlq:* +evalsha +eval +time +hget +hset +hdel +hexists +zadd +zrem +zrangebylex
 //
 // On a cluster add +cluster|slots, +cluster|shards and +command to each, on every node.
 // These keep other programs away, and each user from all other keys; they do not keep the

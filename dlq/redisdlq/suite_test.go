@@ -79,6 +79,7 @@ func TestMiniredis(t *testing.T) {
 		Reopen: reopen,
 		Bubble: true,
 		Steps:  300,
+		Many:   60, // TestRedis has many
 	})
 }
 

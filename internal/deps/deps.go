@@ -112,9 +112,9 @@ func ruleFor(importPath string) (rule, bool) {
 		}), true
 	case inside == "pawlotel":
 		return rule{
-			why:      "pawlotel knows the primitives and the interfaces of OpenTelemetry; no driver, and not the SDK",
+			why:      "pawlotel knows the primitives, with what they import, and the interfaces of OpenTelemetry; no driver, and not the SDK",
 			own:      []string{Module},
-			external: otel,
+			external: append([]string{"golang.org/x/time/rate"}, otel...),
 		}, true
 	case room == "examples":
 		r := rule{

@@ -115,6 +115,7 @@ BEGIN
             IF p_print <> '' THEN
                 r := {schema}.dlq_fail(r, p_now, p_nth, p_time, p_print, p_detail);
                 PERFORM {schema}.dlq_keep_log(r);
+                PERFORM {schema}.dlq_interrupt(r, p_now + p_delay);
             END IF;
             UPDATE {schema}.dlq_letters AS t SET put_by = p_nonce, put_as = 2 WHERE t.stream = p_stream AND t.seq = r.seq;
             RETURN 2;
@@ -196,6 +197,27 @@ BEGIN
         r.fingerprint := p_print;
     END IF;
     RETURN r;
+END
+$pawl$;
+
+-- dlq_interrupt takes a letter that is locked from its worker, if it is begun, to be due
+-- at p_next: a try that began before a failure must not resolve it. Its lane stays
+-- claimed.
+CREATE FUNCTION {schema}.dlq_interrupt(r {schema}.dlq_letters, p_next bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS
+$pawl$
+DECLARE
+    k record;
+BEGIN
+    IF r.rank <> 0 THEN
+        RETURN;
+    END IF;
+    SELECT t.begun, t.tries INTO k FROM {schema}.dlq_lanes AS t WHERE t.stream = r.stream AND t.lane = r.lane FOR UPDATE;
+    IF FOUND AND k.begun = r.seq THEN
+        UPDATE {schema}.dlq_letters AS t SET tries = k.tries, settled_by = 0, next = p_next, due = p_next
+        WHERE t.stream = r.stream AND t.seq = r.seq;
+        UPDATE {schema}.dlq_lanes AS t SET begun = NULL WHERE t.stream = r.stream AND t.lane = r.lane;
+    END IF;
 END
 $pawl$;
 

@@ -46,11 +46,11 @@ AS $pawl$
 #variable_conflict use_column
 DECLARE
     now   bigint;
-    took  bigint[];
-    dues  bigint[];
-    late  bigint[];
-    ends  bigint[];
     seqs  bigint[];
+    dues  bigint[];
+    sizes integer[];
+    tried integer[];
+    names text[];
     full_ boolean := false;
     next  bigint;
     other bigint;
@@ -65,43 +65,40 @@ BEGIN
         WHERE k.nonce = p_nonce AND k.until IS NOT NULL AND k.stream || '' = p_stream AND k.until > now AND k.begun IS NOT NULL
         ORDER BY k.begun);
     IF cardinality(seqs) = 0 THEN
-        SELECT array_agg(c.seq), array_agg(c.due) INTO took, dues FROM (
-            SELECT t.seq, t.due FROM {schema}.dlq_letters AS t
+        SELECT array_agg(c.seq), array_agg(c.due), array_agg(c.size), array_agg(c.tries), array_agg(c.lane) INTO seqs, dues, sizes, tried, names
+        FROM (
+            SELECT t.seq, t.due, octet_length(t.body) + coalesce(octet_length(t.original), 0) AS size, t.tries, t.lane
+            FROM {schema}.dlq_letters AS t
             WHERE t.stream = p_stream AND t.due <= now AND NOT EXISTS (
-                SELECT FROM {schema}.dlq_lanes AS k WHERE k.lane = t.lane AND k.until IS NOT NULL AND k.stream || '' = t.stream OFFSET 0)
+                SELECT FROM {schema}.dlq_lanes AS k WHERE k.lane = t.lane AND coalesce(k.until, 0) > 0 AND k.stream || '' = t.stream OFFSET 0)
             ORDER BY t.due, t.seq LIMIT p_n FOR UPDATE SKIP LOCKED
         ) AS c;
-        SELECT array_agg(c.seq), array_agg(c.due) INTO late, ends FROM (
-            SELECT t.seq, greatest(t.due, k.until) AS due
+        SELECT seqs || array_agg(c.seq), dues || array_agg(c.due), sizes || array_agg(c.size), tried || array_agg(c.tries), names || array_agg(c.lane)
+        INTO seqs, dues, sizes, tried, names FROM (
+            SELECT t.seq, greatest(t.due, k.until) AS due, t.size, t.tries, t.lane
             FROM (SELECT * FROM {schema}.dlq_lanes AS x WHERE x.stream = p_stream AND x.until <= now ORDER BY x.until OFFSET 0) AS k
             CROSS JOIN LATERAL (
-                SELECT y.seq, y.due FROM {schema}.dlq_letters AS y
-                WHERE y.lane = k.lane AND y.rank = 0 AND y.state <= 2 AND y.due + 0 <= now AND y.stream || '' = p_stream FOR UPDATE SKIP LOCKED
+                SELECT y.seq, y.due, octet_length(y.body) + coalesce(octet_length(y.original), 0) AS size, y.tries, y.lane
+                FROM {schema}.dlq_letters AS y
+                WHERE y.lane = k.lane AND y.rank = 0 AND y.state <= 2 AND coalesce(y.due, now + 1) <= now AND y.stream || '' = p_stream
+                FOR UPDATE SKIP LOCKED
             ) AS t
             ORDER BY 2, 1 LIMIT p_n
         ) AS c;
         -- It stops behind the letter that brings the bodies to p_bytes.
         SELECT array_agg(s.seq ORDER BY s.due, s.seq) FILTER (WHERE s.before IS NULL OR s.before < p_bytes),
+            array_agg(s.tries ORDER BY s.due, s.seq) FILTER (WHERE s.before IS NULL OR s.before < p_bytes),
+            array_agg(s.lane ORDER BY s.due, s.seq) FILTER (WHERE s.before IS NULL OR s.before < p_bytes),
             coalesce(max(s.before + s.size), max(s.size)) >= p_bytes OR count(*) = p_n
-        INTO seqs, full_ FROM (
-            SELECT c.seq, c.due, b.size, sum(b.size) OVER (ORDER BY c.due, c.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+        INTO seqs, tried, names, full_ FROM (
+            SELECT u.*, sum(u.size) OVER (ORDER BY u.due, u.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
             FROM (
-                SELECT u.seq, u.due FROM (
-                    SELECT f.seq, f.due FROM unnest(took, dues) AS f(seq, due) UNION ALL SELECT f.seq, f.due FROM unnest(late, ends) AS f(seq, due)
-                ) AS u ORDER BY u.due, u.seq LIMIT p_n
-            ) AS c
-            CROSS JOIN LATERAL (
-                SELECT octet_length(t.body) + coalesce(octet_length(t.original), 0) AS size
-                FROM {schema}.dlq_letters AS t WHERE t.stream = p_stream AND t.seq = c.seq OFFSET 0
-            ) AS b
+                SELECT f.* FROM unnest(seqs, dues, sizes, tried, names) AS f(seq, due, size, tries, lane) ORDER BY f.due, f.seq LIMIT p_n
+            ) AS u
         ) AS s;
         IF cardinality(seqs) > 0 THEN
             INSERT INTO {schema}.dlq_lanes AS k (token, until, begun, tries, stream, lane, nonce)
-            SELECT now, now + p_lease, t.seq, t.tries + 1, p_stream, t.lane, p_nonce
-            FROM unnest(seqs) AS c(seq)
-            CROSS JOIN LATERAL (
-                SELECT y.seq, y.tries, y.lane FROM {schema}.dlq_letters AS y WHERE y.stream = p_stream AND y.seq = c.seq OFFSET 0
-            ) AS t
+            SELECT now, now + p_lease, c.seq, c.tries + 1, p_stream, c.lane, p_nonce FROM unnest(seqs, tried, names) AS c(seq, tries, lane)
             ON CONFLICT (lane, stream) DO UPDATE SET
                 token = greatest(k.token + 1, excluded.token), until = excluded.until, begun = excluded.begun, nonce = excluded.nonce,
                 tries = CASE WHEN k.begun = excluded.begun THEN k.tries + 1 ELSE excluded.tries END
@@ -119,21 +116,21 @@ BEGIN
         FROM unnest(seqs) WITH ORDINALITY AS c(seq, n)
         CROSS JOIN LATERAL (SELECT * FROM {schema}.dlq_letters AS y WHERE y.stream = p_stream AND y.seq = c.seq OFFSET 0) AS t
         CROSS JOIN LATERAL (SELECT * FROM {schema}.dlq_lanes AS y WHERE y.stream = p_stream AND y.lane = t.lane OFFSET 0) AS k
-        WHERE k.begun = t.seq AND k.nonce = p_nonce AND k.until IS NOT NULL
+        WHERE k.begun = t.seq AND k.nonce = p_nonce AND coalesce(k.until, 0) > 0
         ORDER BY c.n;
     END IF;
     IF NOT coalesce(full_, false) THEN
         -- What is due and was not taken is locked: it is worth another look soon.
         SELECT CASE WHEN t.due <= now THEN now + 50000 ELSE t.due END INTO next FROM {schema}.dlq_letters AS t
         WHERE t.stream = p_stream AND t.due IS NOT NULL AND NOT EXISTS (
-            SELECT FROM {schema}.dlq_lanes AS k WHERE k.lane = t.lane AND k.until IS NOT NULL AND k.stream || '' = t.stream OFFSET 0)
+            SELECT FROM {schema}.dlq_lanes AS k WHERE k.lane = t.lane AND coalesce(k.until, 0) > 0 AND k.stream || '' = t.stream OFFSET 0)
         ORDER BY t.due LIMIT 1;
         -- Of the first lanes whose leases end. When that many are held, the next end comes soon.
         SELECT min(greatest(t.due, CASE WHEN k.until <= now AND t.due <= now THEN now + 50000 ELSE k.until END)) INTO other
         FROM (SELECT * FROM {schema}.dlq_lanes AS x WHERE x.stream = p_stream AND x.until IS NOT NULL ORDER BY x.until LIMIT 256) AS k
         CROSS JOIN LATERAL (
             SELECT y.due FROM {schema}.dlq_letters AS y
-            WHERE y.lane = k.lane AND y.rank = 0 AND y.state <= 2 AND y.due + 0 IS NOT NULL AND y.stream || '' = p_stream OFFSET 0
+            WHERE y.lane = k.lane AND y.rank = 0 AND y.state <= 2 AND coalesce(y.due, -1) >= 0 AND y.stream || '' = p_stream OFFSET 0
         ) AS t;
         next := least(next, other);
         last.remains := CASE WHEN next IS NOT NULL THEN greatest(next - now, 1) END;

@@ -102,7 +102,7 @@ BEGIN
             UPDATE {schema}.dlq_letters AS t SET tries = k.tries, settled_by = 0 WHERE t.stream = p_stream AND t.seq = k.begun;
         END IF;
         UPDATE {schema}.dlq_letters AS t SET due = greatest(t.next, p_now)
-        WHERE t.lane = p_lane AND t.rank = 0 AND t.state <= 2 AND t.due + 0 IS NOT NULL AND t.stream || '' = p_stream;
+        WHERE t.lane = p_lane AND t.rank = 0 AND t.state <= 2 AND coalesce(t.due, -1) >= 0 AND t.stream || '' = p_stream;
     END IF;
     UPDATE {schema}.dlq_lanes AS t SET until = NULL, begun = NULL, expires = p_now + p_retention WHERE t.stream = p_stream AND t.lane = p_lane;
     IF p_kind = 1 THEN
@@ -138,49 +138,51 @@ RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS
 $pawl$
 DECLARE
-    now  bigint;
-    done bigint[];
-    w    record;
+    now     bigint;
+    done    bigint[];
+    streams text[];
+    lanes   text[];
+    tokens  bigint[];
+    tried   integer[];
+    prints  text[];
+    jobs    text[];
+    w       record;
 BEGIN
-    -- The locks, in the order of letters and then lanes.
-    PERFORM FROM unnest(p_streams, p_lanes, p_seqs) AS a(stream, lane, seq)
-    CROSS JOIN LATERAL (
-        SELECT t.seq FROM {schema}.dlq_letters AS t WHERE t.stream = a.stream AND t.seq = a.seq AND t.lane = a.lane FOR UPDATE
-    ) AS r
-    CROSS JOIN LATERAL (
-        SELECT t.lane FROM {schema}.dlq_lanes AS t WHERE t.stream = a.stream AND t.lane = a.lane FOR UPDATE
-    ) AS k;
-    now := {schema}.dlq_now();
-    WITH begun AS MATERIALIZED (
-        SELECT a.stream, a.lane, a.seq, a.token, r.fingerprint, r.job, r.counted, k.tries
+    -- The locks, in the order of letters and then lanes. What is locked is read as it is
+    -- now, also where this has waited. jobs has NULL where no job waits for the letter.
+    SELECT array_agg(c.seq), array_agg(c.stream), array_agg(c.lane), array_agg(c.token), array_agg(c.tries), array_agg(c.fingerprint),
+        array_agg(CASE WHEN c.counted THEN c.job END)
+    INTO done, streams, lanes, tokens, tried, prints, jobs FROM (
+        SELECT a.stream, a.lane, a.token, a.seq, r.fingerprint, r.job, r.counted, k.tries, k.token = a.token AND k.begun = a.seq AND k.held AS begun
         FROM unnest(p_streams, p_lanes, p_tokens, p_seqs) AS a(stream, lane, token, seq)
         CROSS JOIN LATERAL (
-            SELECT t.token, t.tries FROM {schema}.dlq_lanes AS t
-            WHERE t.lane = a.lane AND t.begun = a.seq AND t.until IS NOT NULL AND t.stream || '' = a.stream OFFSET 0
-        ) AS k
-        CROSS JOIN LATERAL (
-            SELECT t.fingerprint, t.job, t.counted FROM {schema}.dlq_letters AS t WHERE t.stream = a.stream AND t.seq = a.seq AND t.lane = a.lane OFFSET 0
+            SELECT t.fingerprint, t.job, t.counted FROM {schema}.dlq_letters AS t
+            WHERE t.stream = a.stream AND t.seq = a.seq AND t.lane = a.lane FOR UPDATE
         ) AS r
-        WHERE k.token = a.token
-    ), letters AS (
-        UPDATE {schema}.dlq_letters AS t SET
-            tries = b.tries, settled_by = b.token, settled_as = 1, counted = false, state = 3, ended = t.seq, next = NULL, due = NULL,
-            settled = now, expires = now + p_retention
-        FROM begun AS b WHERE t.stream = b.stream AND t.seq = b.seq
-    ), lanes AS (
-        UPDATE {schema}.dlq_lanes AS t SET until = NULL, begun = NULL, expires = now + p_retention
-        FROM begun AS b WHERE t.stream = b.stream AND t.lane = b.lane
-    ), deltas AS (
-        INSERT INTO {schema}.dlq_deltas (at, waiting, resolved, passed, stream, print, job)
-        SELECT now, -count(*), count(*), CASE WHEN b.counted THEN count(*) ELSE 0 END, b.stream, b.fingerprint, CASE WHEN b.counted THEN b.job ELSE '' END
-        FROM begun AS b GROUP BY b.stream, b.fingerprint, b.counted, CASE WHEN b.counted THEN b.job ELSE '' END
-    )
-    SELECT coalesce(array_agg(b.seq), '{}') INTO done FROM begun AS b;
-    -- Those behind them.
+        CROSS JOIN LATERAL (
+            SELECT t.token, t.begun, t.tries, t.until IS NOT NULL AS held FROM {schema}.dlq_lanes AS t
+            WHERE t.stream = a.stream AND t.lane = a.lane FOR UPDATE
+        ) AS k
+        OFFSET 0
+    ) AS c WHERE c.begun;
+    IF done IS NULL THEN
+        RETURN '{}';
+    END IF;
+    now := {schema}.dlq_now();
+    UPDATE {schema}.dlq_letters AS t SET
+        tries = b.tries, settled_by = b.token, settled_as = 1, counted = false, state = 3, ended = t.seq, next = NULL, due = NULL,
+        settled = now, expires = now + p_retention
+    FROM unnest(streams, done, tokens, tried) AS b(stream, seq, token, tries) WHERE t.stream = b.stream AND t.seq = b.seq;
+    UPDATE {schema}.dlq_lanes AS t SET until = NULL, begun = NULL, expires = now + p_retention
+    FROM unnest(streams, lanes) AS b(stream, lane) WHERE t.stream = b.stream AND t.lane = b.lane;
+    INSERT INTO {schema}.dlq_deltas (at, waiting, resolved, passed, stream, print, job)
+    SELECT now, -count(*), count(*), CASE WHEN b.job IS NOT NULL THEN count(*) ELSE 0 END, b.stream, b.print, coalesce(b.job, '')
+    FROM unnest(streams, prints, jobs) AS b(stream, print, job) GROUP BY b.stream, b.print, b.job;
+    -- Those behind them. A letter without key has nobody behind it.
     FOR w IN
-        SELECT a.stream, a.lane FROM unnest(p_streams, p_lanes, p_seqs) AS a(stream, lane, seq)
-        WHERE a.seq = ANY (done) AND EXISTS (
-            SELECT FROM {schema}.dlq_letters AS t WHERE t.lane = a.lane AND t.state <= 2 AND t.rank > 0 AND t.stream || '' = a.stream OFFSET 0)
+        SELECT b.stream, b.lane FROM unnest(streams, lanes) AS b(stream, lane)
+        WHERE left(b.lane, 1) = 'k' AND EXISTS (
+            SELECT FROM {schema}.dlq_letters AS t WHERE t.lane = b.lane AND t.state <= 2 AND t.rank > 0 AND t.stream || '' = b.stream OFFSET 0)
     LOOP
         PERFORM {schema}.dlq_promote(w.stream, w.lane, now);
     END LOOP;

@@ -174,7 +174,7 @@ BEGIN
             WHERE t.stream = a.stream AND t.seq = a.seq AND t.id || '' = a.id AND t.state + 0 <= 2 OFFSET 0
         ) AS r
         LEFT JOIN LATERAL (
-            SELECT t.begun FROM {schema}.dlq_lanes AS t WHERE t.stream = a.stream AND t.lane = r.lane AND t.begun = a.seq OFFSET 0
+            SELECT t.begun FROM {schema}.dlq_lanes AS t WHERE r.state = 1 AND t.stream = a.stream AND t.lane = r.lane AND t.begun = a.seq OFFSET 0
         ) AS k ON true
         WHERE (a.before IS NULL OR a.before = r.digest)
         AND NOT EXISTS (SELECT FROM {schema}.dlq_entries AS t WHERE t.nonce = a.nonce AND t.stream || '' = a.stream OFFSET 0)
