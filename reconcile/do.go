@@ -48,6 +48,9 @@ func (l *Ledger) DoResult(ctx context.Context, op Op, call CallFunc, probe Probe
 	if call == nil {
 		return nil, invalid("nil call")
 	}
+	if l.bound {
+		return nil, errBound
+	}
 	if err := op.validate(l.opts.PayloadSize); err != nil {
 		return nil, err
 	}
@@ -72,7 +75,8 @@ func (l *Ledger) DoResult(ctx context.Context, op Op, call CallFunc, probe Probe
 	l.leases.Add(&t.lease, asked.Add(l.opts.Lease))
 	defer l.leases.Remove(&t.lease)
 	if a.Grant == Send {
-		l.call(own, t, true, e.Attempts > 1)
+		t.resent = e.Attempts > 1
+		l.call(own, t, true)
 	} else {
 		l.look(own, t)
 	}

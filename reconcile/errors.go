@@ -11,7 +11,7 @@ import (
 )
 
 // Errors that a caller branches on. A store returns ErrStale, ErrEnded, ErrNotFound,
-// ErrChanged and ErrFull; the others are the ledger's.
+// ErrChanged and ErrFull; the others are made here.
 var (
 	// ErrStarted says that somebody else is at work on the operation.
 	ErrStarted = errors.New("reconcile: in flight")
@@ -35,6 +35,9 @@ var (
 	// ErrChanged says that the operation has changed since the caller saw it. Nothing was
 	// changed: look again.
 	ErrChanged = errors.New("reconcile: it was changed meanwhile")
+	// ErrNotOpen says that there is nothing to do about a finding any more, or not yet.
+	// Nothing was changed.
+	ErrNotOpen = errors.New("reconcile: the finding is not open")
 	// ErrFull says that a store has no room for another operation. Nothing was recorded
 	// and nothing was sent.
 	ErrFull = errors.New("reconcile: no room for another operation")
@@ -50,6 +53,12 @@ var (
 	// ErrAbandoned is what Run returns when a call has not returned after its context
 	// had ended.
 	ErrAbandoned = errors.New("reconcile: calls did not return")
+	// ErrAtRisk is what Check of a store returns when the store works but is set up so
+	// that it can lose operations, with the reasons.
+	ErrAtRisk = errors.New("reconcile: the store can lose operations")
+	// ErrUnchecked is what Check of a store returns when the server would not say how it
+	// is set up. It never means that all is well.
+	ErrUnchecked = errors.New("reconcile: the store's settings could not be checked")
 )
 
 // A StateError is what Do returns when the operation is not Confirmed. It wraps one of
@@ -84,7 +93,7 @@ func (e *StateError) Error() string {
 		s += "; not sent again before it was looked for"
 	}
 	if e.Cause != nil {
-		s += ": " + e.Cause.Error()
+		s += fmt.Sprintf(": %v", e.Cause) // whose Error may panic
 	}
 	return s
 }

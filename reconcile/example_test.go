@@ -118,3 +118,39 @@ func ExampleLedger_Run() {
 	// true
 	// confirmed 1 <nil>
 }
+
+// The webhook that would have said delivered was lost. The provider can be asked by its own
+// ID of the message, which it gave when it took it, and which is the recorded result.
+func ExampleResultFrom() {
+	provider := map[string]string{"ycloud-77": "delivered"}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	send := func(context.Context, reconcile.Op) ([]byte, error) { return []byte("ycloud-77"), nil }
+	probe := func(ctx context.Context, _ reconcile.Op) (reconcile.Evidence, error) {
+		defer cancel() // the example has seen enough
+		switch provider[string(reconcile.ResultFrom(ctx))] {
+		case "delivered", "read":
+			return reconcile.Evidence{Seen: reconcile.SeenDone}, nil
+		case "":
+			return reconcile.Evidence{Seen: reconcile.SeenUnclear}, nil // no ID: its answer was lost
+		default:
+			return reconcile.Evidence{Seen: reconcile.SeenPending}, nil
+		}
+	}
+	ledger, err := reconcile.New(reconcile.NewMemory(), &reconcile.Options{
+		Receipt: true, Quiet: time.Millisecond, // so that the example ends; 2 minutes by default
+	})
+	if err != nil {
+		panic(err)
+	}
+	err = ledger.Do(ctx, reconcile.Op{Key: "reply-7"}, send, nil)
+	fmt.Println(errors.Is(err, reconcile.ErrAccepted))
+	if err := ledger.Run(ctx, send, probe, nil); err != nil {
+		panic(err)
+	}
+	e, err := ledger.Lookup(context.Background(), "reply-7")
+	fmt.Println(e.State, e.Attempts, err)
+	// Output:
+	// true
+	// confirmed 1 <nil>
+}

@@ -42,6 +42,12 @@ func newRecord(kind string, op *Op, now int64) *record {
 // begin is the rules of [Store.Begin]; a record without state is rule 1.
 func (r *record) begin(now int64, p Params, a *Ask) Grant {
 	switch leased := now < r.until; {
+	case r.state == 0 && a.Later: // rule 1
+		r.state, r.again, r.due = Failed, true, now
+		r.move(now, a.Nonce, AsIs)
+		r.last = VerbFail
+		r.append(now, VerbFail, "", "")
+		return AsIs
 	case r.state == 0: // rule 1
 		r.send(now, p, p.Lease, true)
 		r.move(now, a.Nonce, Send)
@@ -53,7 +59,7 @@ func (r *record) begin(now int64, p Params, a *Ask) Grant {
 		if r.granted(now) {
 			return r.grant
 		}
-	case leased:
+	case leased || a.Later:
 	case r.state == Failed && r.again && r.review == "": // rule 4
 		r.send(now, p, p.Lease, true)
 		r.move(now, a.Nonce, Send)
@@ -201,6 +207,9 @@ func (r *record) receipt(now int64, p Params, s *Settlement) error {
 	case r.state == s.State:
 		if r.state == Failed {
 			r.again, r.due = false, 0
+			if r.expires == 0 { // it was made with Later
+				r.expires = now + p.Retention.Microseconds()
+			}
 		}
 		return nil
 	case r.state.Ended():

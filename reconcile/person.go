@@ -46,9 +46,10 @@ func (l *Ledger) Receipt(ctx context.Context, key string, r Receipt) error {
 
 // An Action is what a person wants to do. Fields may be added.
 type Action struct {
-	Name string // "resolve" or "forget"
-	Kind string
-	Key  string
+	Name  string // "resolve", "forget"; of a finding also "acknowledge"
+	Kind  string
+	Key   string // of the operation, or subject of the finding
+	Check string // of the finding; empty: it is about an operation
 }
 
 // A Resolution is what a person found out about an operation.
@@ -135,7 +136,9 @@ func (l *Ledger) authorize(ctx context.Context, name, key string) (actor string,
 // outside sends a settlement that has no token of a grant.
 func (l *Ledger) outside(ctx context.Context, s Settlement) error {
 	var err error
-	if errs := l.settler.Settle(s); errs != nil {
+	if l.bound {
+		err = l.settleOnce(ctx, s)
+	} else if errs := l.settler.Settle(s); errs != nil {
 		err = errs[0]
 	}
 	l.tell(ctx, "", s, err)
@@ -149,9 +152,9 @@ func (l *Ledger) outside(ctx context.Context, s Settlement) error {
 }
 
 // List returns at most q.N operations that the query selects, by their keys: with Open, the
-// compensation queue and what is under way; with Review, what waits for a person. Fewer
-// than q.N means that there are no more; go on with the last key as q.After. N is 1 to
-// 1,000; Kind is the ledger's.
+// compensation queue and what is under way; with Review, what waits for a person. Go on with
+// the last key as q.After until there are none: a page can be short when payloads and
+// results are large. N is 1 to 1,000; Kind is the ledger's.
 func (l *Ledger) List(ctx context.Context, q Query) ([]Entry, error) {
 	if q.N < 1 || q.N > maxPage {
 		return nil, invalid("page of %d, not 1 to %d", q.N, maxPage)

@@ -35,10 +35,21 @@
 // operations. It sends none to a person, however long it lasts; Run then tries one operation
 // at a time, and [Ledger.Counts] has the age of the oldest.
 //
+// # In the caller's transaction
+//
+// [Ledger.With] binds a view to a transaction. [Ledger.Record] on it writes an operation
+// together with what it follows from, and the queue sends it after the commit.
+//
 // # What was said about messages
 //
 // A [Timeline] keeps the statuses of messages as observations, in whichever order they arrive
 // and also where they contradict each other; a [Projection] says what follows from them.
+//
+// # What is not as it should be
+//
+// [Checks] look for messages that nothing is heard of, statuses of unknown messages,
+// operations that are stuck, volumes that drop, types nobody knows, and states that differ
+// from the provider's. What they find is kept until it has gone or a person has seen to it.
 //
 // # Personal data
 //
@@ -62,8 +73,14 @@ import (
 // for concurrent use; concurrent single calls are joined into one round trip or commit,
 // and none waits for company.
 type Ledger struct {
+	*core
+	store Store
+	bound bool // to a transaction of the caller
+}
+
+// core is what a ledger and its views share.
+type core struct {
 	opts    Options
-	store   Store
 	ring    *seal.Ring // nil: nothing is sealed
 	counts  counts
 	outage  outage
@@ -81,7 +98,8 @@ type Ledger struct {
 // [Refused] that it certainly did not happen; after any other the operation is Unknown.
 type CallFunc func(ctx context.Context, op Op) (result []byte, err error)
 
-// A ProbeFunc asks the remote what it knows of an operation. An error means that the
+// A ProbeFunc asks the remote what it knows of an operation. The context has what a call's
+// has, and what the remote answered when it took it ([ResultFrom]). An error means that the
 // remote gave no answer, which says nothing about the operation.
 type ProbeFunc func(ctx context.Context, op Op) (Evidence, error)
 
@@ -199,7 +217,7 @@ func New(s Store, opts *Options) (*Ledger, error) {
 		return nil, err
 	}
 	o.Keys = nil // the ring has them
-	l := &Ledger{opts: o, store: s, ring: ring}
+	l := &Ledger{core: &core{opts: o, ring: ring}, store: s}
 	l.begins = merge.Merger[Ask, Answer]{Call: l.begin, Orphan: l.orphan}
 	l.settler = work.Settler[Settlement]{Send: l.send, Final: final, Timeout: o.SettleTimeout}
 	l.leases = work.Leases[*turn]{Extend: l.extend, Lost: ErrStale, Duration: o.Lease, OnLost: l.leaseLost}

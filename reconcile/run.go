@@ -37,8 +37,11 @@ func (l *Ledger) Run(ctx context.Context, call CallFunc, probe ProbeFunc, opts *
 	if err != nil {
 		return err
 	}
-	if call == nil {
+	switch {
+	case call == nil:
 		return invalid("nil call")
+	case l.bound:
+		return errBound
 	}
 	w := &worker{ledger: l, opts: o, call: call, probe: probe}
 	loop := work.New(work.Config[*turn]{

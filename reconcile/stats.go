@@ -78,7 +78,7 @@ func (l *Ledger) Stats() Stats {
 
 // settled counts the fate of a settlement of a turn and tells of it.
 func (l *Ledger) settled(ctx context.Context, t *turn, s Settlement, err error) {
-	if err == nil && s.Verb == VerbConfirm && s.By == "call" && (t.entry.State != Started || t.entry.Attempts > 1) {
+	if err == nil && s.Verb == VerbConfirm && s.By == "call" && t.resent {
 		l.counts.resentConfirmed.Add(1)
 	}
 	l.tell(ctx, t.entry.Account, s, err)

@@ -33,6 +33,8 @@ type Store interface {
 	//  1. There is no record, or it has expired: Send. The record is Started, with
 	//     Attempts 1, what the ask's Op holds, a new token, a lease of p.Lease, and Due
 	//     when that ends and p.Quiet has passed. Created, First and Sent are now.
+	//     With Later: AsIs. The record is Failed with Again, with Attempts 0, a new token, and
+	//     Due and Created now; it has no lease, and First, Sent and Expires are zero.
 	//  2. The record and the ask both have a fingerprint, and the two differ: Conflict.
 	//     Nothing changes.
 	//  3. The record was granted last to this nonce: the same grant again if its lease
@@ -44,6 +46,8 @@ type Store interface {
 	//     token moves, a lease of p.Lease begins; Fenced is now if it was zero. A Started
 	//     record is Unknown from then on.
 	//  6. Anything else: AsIs. Nothing changes.
+	//
+	// Rules 4 and 5 are not for an ask with Later: it is recorded, and never granted.
 	//
 	// A new token is max(previous + 1, the store's time in microseconds). The answer's
 	// Entry is the record after the step. An ask whose Err is set has no answer; with
@@ -93,10 +97,11 @@ type Store interface {
 	//
 	// Without a token, by nonce; without a record they are [ErrNotFound], except Forget:
 	//
-	//   - Receipt: s.State is Confirmed or Failed, which the record becomes, if it is Started, Accepted or Unknown. If it is in that state already,
-	//     nothing changes, except that a Failed one loses Again and Due. If it is in the other,
-	//     the state stays, Again is false, Due is zero, Review is "contradicting receipts", and
-	//     the error is [*EndedError].
+	//   - Receipt: s.State is Confirmed or Failed, which the record becomes, if it is Started,
+	//     Accepted or Unknown. If it is in that state already, nothing changes, except that a
+	//     Failed one loses Again and Due, and has Expires, p.Retention from now, if it had none.
+	//     If it is in the other, the state stays, Again is false, Due is zero, Review is
+	//     "contradicting receipts", and the error is [*EndedError].
 	//   - Resolve: the record has to have the token s.Token, or the error is [ErrChanged]; it
 	//     must not have ended (Confirmed or Failed) without Review, or it is [*EndedError].
 	//     The token moves; the record becomes s.State, Review is empty, and Failed has s.Again and,
@@ -107,16 +112,19 @@ type Store interface {
 	// record gets the same answer, and nothing happens.
 	//
 	// Confirmed and Failed set Review to "" unless it is said, and Expires to p.Retention from
-	// now. A record may be forgotten when that has passed and it has no Review and no Due.
-	// Any other never is.
+	// now. When that has passed, and it has no Review and no Due, a record has expired: for
+	// every method it is none any more, though Counts may count it until it is forgotten. Any
+	// other is never forgotten.
 	//
 	// Each settlement that changes State or Review, and each contradiction, appends a
-	// [Transition] in the same step; so does a grant to Send. Of more than [MaxLog] the
+	// [Transition] in the same step; so do a grant to Send, and the making of a record with
+	// Later, as a Fail without By and Note. Of more than [MaxLog] the
 	// first four and the last ones are kept, and Dropped counts the others.
 	Settle(ctx context.Context, p Params, s []Settlement) ([]error, error)
 
 	// List returns at most q.N records that the query selects, by ascending byte order
-	// of their keys, beginning behind q.After. Fewer than q.N means that there are no more.
+	// of their keys, beginning behind q.After. It may return fewer, and at least one, when
+	// their payloads and results exceed 8 MiB; none means that there are no more.
 	List(ctx context.Context, q Query) ([]Entry, error)
 
 	// Counts counts the records of at most n accounts of a kind, by ascending byte order
@@ -144,6 +152,7 @@ type Params struct {
 type Ask struct {
 	Op
 	Nonce [16]byte
+	Later bool // it is recorded only, for the queue to send
 }
 
 // A ClaimAsk is a request for due operations. The nonce is as in [Ask].
@@ -228,7 +237,8 @@ type Query struct {
 	N       int
 }
 
-// Counts are the operations of one account that the store keeps, by state.
+// Counts are the operations of one account that the store keeps, by state. Failed are also
+// those that will be sent again, and those that [Ledger.Record] wrote and nobody sent yet.
 type Counts struct {
 	Account                                       string
 	Started, Accepted, Confirmed, Failed, Unknown int

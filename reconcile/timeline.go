@@ -27,7 +27,7 @@ import (
 type Timeline struct {
 	opts   TimelineOptions
 	store  TimelineStore
-	counts [Overflow + 1]atomic.Uint64
+	counts *[Overflow + 1]atomic.Uint64
 }
 
 // TimelineOptions set up a [Timeline]. The zero value of each field is a working default.
@@ -78,7 +78,29 @@ func NewTimeline(s TimelineStore, opts *TimelineOptions) (*Timeline, error) {
 	case o.Retention < minLease || o.Retention > MaxDuration:
 		return nil, invalid("retention %v, not %v to %v", o.Retention, minLease, MaxDuration)
 	}
-	return &Timeline{opts: o, store: s}, nil
+	return &Timeline{opts: o, store: s, counts: new([Overflow + 1]atomic.Uint64)}, nil
+}
+
+// With returns a view of the timeline on another store, which is bound to a transaction of
+// the caller, such as that in which a webhook is worked: what is appended through it is kept
+// if the transaction commits. The view is for one goroutine, like the transaction. It shares
+// options and counters, which also count what is rolled back. On a nil store, every call of
+// the view fails with [ErrInvalid].
+func (t *Timeline) With(s TimelineStore) *Timeline {
+	if isNil(s) {
+		s = noTimeline{}
+	}
+	return &Timeline{opts: t.opts, store: s, counts: t.counts}
+}
+
+// noTimeline stands for a nil store.
+type noTimeline struct{}
+
+func (noTimeline) Append(context.Context, TimelineParams, []Observation) ([]Appending, error) {
+	return nil, errNoStore
+}
+func (noTimeline) Read(context.Context, TimelineParams, Ref) (History, error) {
+	return History{}, errNoStore
 }
 
 // Append keeps observations, and says of each what became of it, in order. Each needs a
@@ -136,6 +158,26 @@ func (t *Timeline) Read(ctx context.Context, ref Ref) (History, error) {
 	return h, nil
 }
 
+// Forget erases what [Timeline.Read] returns of a message, for a person's right to be
+// forgotten, and says how many observations that were. What is said of it later is kept as
+// if it were new. It fails with [ErrInvalid] if the store is no [TimelineForgetter].
+func (t *Timeline) Forget(ctx context.Context, ref Ref) (n int, err error) {
+	f, ok := t.store.(TimelineForgetter)
+	switch {
+	case !ok:
+		return 0, invalid("the store %T cannot forget", t.store)
+	case ref.Event == "" && ref.Message == "" && ref.Own == "":
+		return 0, invalid("empty reference")
+	}
+	if err := ref.validate(); err != nil {
+		return 0, err
+	}
+	if n, err = f.Forget(ctx, t.params(), ref); err != nil {
+		return n, unavailable("forget a message", err)
+	}
+	return n, nil
+}
+
 // Project reads a message and applies Options.Project to what is known of it.
 func (t *Timeline) Project(ctx context.Context, ref Ref) (Projected, error) {
 	h, err := t.Read(ctx, ref)
@@ -143,7 +185,7 @@ func (t *Timeline) Project(ctx context.Context, ref Ref) (Projected, error) {
 		return Projected{}, err
 	}
 	p := t.opts.Project(h.Observations)
-	p.Settled = p.Settled && h.Dropped == 0 // what was dropped might say otherwise
+	p.Settled = p.Settled && h.Dropped == 0 && !h.More // what is not here might say otherwise
 	return p, nil
 }
 
@@ -152,7 +194,7 @@ type TimelineStats struct{ Appended, Repeated, Differs, Overflow uint64 }
 
 // Stats returns a snapshot.
 func (t *Timeline) Stats() TimelineStats {
-	c := &t.counts
+	c := t.counts
 	return TimelineStats{Appended: c[Appended].Load(), Repeated: c[Repeated].Load(), Differs: c[Differs].Load(), Overflow: c[Overflow].Load()}
 }
 

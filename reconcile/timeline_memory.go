@@ -94,39 +94,9 @@ func (m *TimelineMemory) Read(ctx context.Context, p TimelineParams, ref Ref) (H
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	k := m.kind(p.Kind)
-	if ref.Event != "" {
-		o := k.events[ref.Event]
-		if o == nil {
-			return History{}, nil
-		}
-		ref = o.Ref
-	}
-	var of []*subject
-	if ref.Message != "" {
-		s := k.messages[ref.Message]
-		if s == nil {
-			return History{}, nil
-		}
-		of = append(of, s)
-		owns := map[string]bool{"": true}
-		for _, o := range s.list {
-			if !owns[o.Own] {
-				owns[o.Own] = true
-				of = append(of, k.owns[o.Own])
-			}
-		}
-	} else {
-		of = append(of, k.owns[ref.Own])
-		for message := range k.linked[ref.Own] {
-			of = append(of, k.messages[message])
-		}
-	}
+	of, _ := m.kind(p.Kind).about(ref)
 	var h History
 	for _, s := range of {
-		if s == nil {
-			continue
-		}
 		h.Dropped += s.dropped
 		for _, o := range s.list {
 			h.Observations = append(h.Observations, *o)
@@ -135,7 +105,78 @@ func (m *TimelineMemory) Read(ctx context.Context, p TimelineParams, ref Ref) (H
 	slices.SortFunc(h.Observations, func(a, b Observation) int {
 		return cmp.Or(a.Received.Compare(b.Received), strings.Compare(a.Event, b.Event))
 	})
+	if len(h.Observations) > MaxHistory {
+		h.Observations, h.More = h.Observations[:MaxHistory:MaxHistory], true
+	}
 	return h, nil
+}
+
+// about returns the subjects that a reference joins.
+func (k *observed) about(ref Ref) (of []*subject, refs []Ref) {
+	if ref.Event != "" {
+		o := k.events[ref.Event]
+		if o == nil {
+			return nil, nil
+		}
+		ref = o.Ref
+	}
+	add := func(s *subject, r Ref) {
+		if s != nil {
+			of, refs = append(of, s), append(refs, r)
+		}
+	}
+	if ref.Message == "" {
+		add(k.owns[ref.Own], Ref{Own: ref.Own})
+		for message := range k.linked[ref.Own] {
+			add(k.messages[message], Ref{Message: message})
+		}
+		return of, refs
+	}
+	s := k.messages[ref.Message]
+	if s == nil {
+		return nil, nil
+	}
+	add(s, Ref{Message: ref.Message})
+	owns := map[string]bool{"": true}
+	for _, o := range s.list {
+		if !owns[o.Own] {
+			owns[o.Own] = true
+			add(k.owns[o.Own], Ref{Own: o.Own})
+		}
+	}
+	return of, refs
+}
+
+// Forget implements [TimelineForgetter].
+func (m *TimelineMemory) Forget(ctx context.Context, p TimelineParams, ref Ref) (n int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.kind(p.Kind)
+	_, refs := k.about(ref)
+	for _, r := range refs {
+		n += k.drop(r)
+	}
+	return n, nil
+}
+
+// drop erases a subject, and returns how many observations that were.
+func (k *observed) drop(r Ref) int {
+	of, id := k.messages, r.Message
+	if id == "" {
+		of, id = k.owns, r.Own
+	}
+	s := of[id]
+	delete(of, id)
+	for _, o := range s.list {
+		delete(k.events, o.Event)
+		if delete(k.linked[o.Own], o.Message); len(k.linked[o.Own]) == 0 {
+			delete(k.linked, o.Own)
+		}
+	}
+	return len(s.list)
 }
 
 // Sweep looks at up to n messages of the kind p.Kind, beginning anywhere, forgets those that
@@ -147,22 +188,20 @@ func (m *TimelineMemory) Sweep(ctx context.Context, p TimelineParams, n int) (re
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k, before := m.kind(p.Kind), m.now()-p.Retention.Microseconds()
-	for _, subjects := range []map[string]*subject{k.messages, k.owns} {
-		for id, s := range subjects {
-			if n--; n < 0 {
-				return removed, nil
-			}
-			if s.changed > before {
-				continue
-			}
-			delete(subjects, id)
-			removed += len(s.list)
-			for _, o := range s.list {
-				delete(k.events, o.Event)
-				if delete(k.linked[o.Own], o.Message); len(k.linked[o.Own]) == 0 {
-					delete(k.linked, o.Own)
-				}
-			}
+	for id, s := range k.messages {
+		if n--; n < 0 {
+			return removed, nil
+		}
+		if s.changed <= before {
+			removed += k.drop(Ref{Message: id})
+		}
+	}
+	for id, s := range k.owns {
+		if n--; n < 0 {
+			return removed, nil
+		}
+		if s.changed <= before {
+			removed += k.drop(Ref{Own: id})
 		}
 	}
 	return removed, nil

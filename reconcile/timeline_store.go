@@ -33,8 +33,17 @@ type TimelineStore interface {
 	// an Event the same as for its observation's Message or, without one, its Own; for a
 	// Message its own observations, and those without Message whose Own is one of theirs;
 	// for an Own those with it, and those of their Messages. Only the first field of ref that
-	// is not empty counts, in the order Event, Message, Own. Nothing found is no error.
+	// is not empty counts, in the order Event, Message, Own. Nothing found is no error. Of more
+	// than [MaxHistory] the first are returned, and More is true.
 	Read(ctx context.Context, p TimelineParams, ref Ref) (History, error)
+}
+
+// A TimelineForgetter is a [TimelineStore] that can erase a message: what Read returns of a
+// reference, and that there was anything; the event IDs are new again. Of more than
+// MaxHistory observations it erases at least as many as Read returns. It says how many it
+// erased. Sent twice, it erases nothing more.
+type TimelineForgetter interface {
+	Forget(ctx context.Context, p TimelineParams, ref Ref) (n int, err error)
 }
 
 // TimelineParams are what a timeline tells its store with every call.
@@ -97,5 +106,10 @@ func (a Appending) String() string {
 // A History is all that is known of a message.
 type History struct {
 	Observations []Observation
-	Dropped      int // by Overflow
+	Dropped      int  // by Overflow
+	More         bool // there are more observations than MaxHistory, which are not here
 }
+
+// MaxHistory is how many observations one reading returns. Only an Own ID that very many
+// messages share has more.
+const MaxHistory = 10_000

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -247,5 +248,65 @@ func TestProjectionsDoNotChangeWhatTheyGet(t *testing.T) {
 	reconcile.MostInformative(reconcile.WhatsAppStatuses()...)(os)
 	if !reflect.DeepEqual(os, before) {
 		t.Error("the observations were changed")
+	}
+}
+
+func TestTimelineForget(t *testing.T) {
+	store := reconcile.NewTimelineMemory()
+	tl, err := reconcile.NewTimeline(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := tl.With(store)
+	if _, err := view.Append(t.Context(), said("e1", "sent", time.Now()), said("e2", "delivered", time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if s := tl.Stats(); s.Appended != 2 {
+		t.Fatalf("a view's counts are its own: %+v", s)
+	}
+	if n, err := tl.Forget(t.Context(), reconcile.Ref{Event: "e1"}); n != 2 || err != nil {
+		t.Fatalf("forgot %d, %v", n, err)
+	}
+	if h, err := tl.Read(t.Context(), reconcile.Ref{Message: "m"}); len(h.Observations) != 0 || err != nil {
+		t.Fatalf("left %+v, %v", h, err)
+	}
+	cannot, err := reconcile.NewTimeline(struct{ reconcile.TimelineStore }{store}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err1 := cannot.Forget(t.Context(), reconcile.Ref{Message: "m"})
+	_, err2 := tl.Forget(t.Context(), reconcile.Ref{})
+	_, err3 := tl.Forget(t.Context(), reconcile.Ref{Message: "+4915100000000"})
+	_, err4 := tl.With(nil).Append(t.Context(), said("e1", "sent", time.Now()))
+	_, err5 := tl.With(nil).Read(t.Context(), reconcile.Ref{Message: "m"})
+	for i, err := range []error{err1, err2, err3, err4, err5} {
+		if !errors.Is(err, reconcile.ErrInvalid) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+// An Own ID that very many messages share: what is not read cannot be settled.
+func TestAHistoryThatIsTooLongDoesNotSettle(t *testing.T) {
+	tl := newTimeline(t, nil)
+	os := make([]reconcile.Observation, reconcile.MaxHistory+1)
+	for i := range os {
+		os[i] = reconcile.Observation{Ref: reconcile.Ref{Message: fmt.Sprint("m", i), Own: "own"}, Status: "delivered", Said: time.Now()}
+	}
+	if _, err := tl.Append(t.Context(), os[:reconcile.MaxHistory]...); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := tl.Project(t.Context(), reconcile.Ref{Own: "own"}); err != nil || !p.Settled {
+		t.Fatalf("settled %t, %v", p.Settled, err)
+	}
+	if _, err := tl.Append(t.Context(), os[reconcile.MaxHistory]); err != nil {
+		t.Fatal(err)
+	}
+	h, err := tl.Read(t.Context(), reconcile.Ref{Own: "own"})
+	if err != nil || !h.More || len(h.Observations) != reconcile.MaxHistory {
+		t.Fatalf("%d observations, more %t, %v", len(h.Observations), h.More, err)
+	}
+	if p, err := tl.Project(t.Context(), reconcile.Ref{Own: "own"}); err != nil || p.Settled || p.Status != "delivered" {
+		t.Fatalf("%s, settled %t, %v", p.Status, p.Settled, err)
 	}
 }

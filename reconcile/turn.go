@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/work"
@@ -36,6 +37,16 @@ func KeyFrom(ctx context.Context) (key string, ok bool) {
 	return t.entry.Key, true
 }
 
+// ResultFrom returns what is recorded of the remote's answer to the operation that a call or a
+// probe is about, nil if nothing is: the remote's own ID of it, say, by which a probe of an
+// Accepted operation can ask. It must not be written into.
+func ResultFrom(ctx context.Context) []byte {
+	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
+		return t.entry.Result
+	}
+	return nil
+}
+
 type turnKey struct{}
 
 type marked struct {
@@ -54,11 +65,16 @@ func mark(err error, refused bool) error {
 
 // A turn is an operation that was granted, and what became of it.
 type turn struct {
+	of    *core
 	entry Entry
 	lease work.Lease[*turn]
 	call  CallFunc
 	probe ProbeFunc
 	quiet bool // in Run: a panic is an error
+
+	queued    bool        // it was due, and is the queue's
+	resent    bool        // it was sent before, or may have been
+	confirmed atomic.Bool // in a transaction of the call: see Ledger.Confirm
 
 	// What it came to:
 	state  State
@@ -74,7 +90,7 @@ type turn struct {
 }
 
 func (l *Ledger) turn(e Entry, call CallFunc, probe ProbeFunc) *turn {
-	return &turn{entry: e, call: call, probe: probe, state: e.State, review: e.Review, again: e.Again, result: e.Result, lost: e.Err}
+	return &turn{of: l.core, entry: e, call: call, probe: probe, state: e.State, review: e.Review, again: e.Again, result: e.Result, lost: e.Err}
 }
 
 // look finds out about a due operation, and sends it if that is what it comes to.
@@ -102,8 +118,9 @@ func (l *Ledger) look(ctx context.Context, t *turn) {
 	switch a.verb {
 	case VerbSend:
 		s.Lease = l.opts.Lease
+		t.queued, t.resent = true, t.entry.Attempts > 0
 		if l.settle(ctx, t, s); t.err == nil && t.state == Started {
-			l.call(ctx, t, a.clean, true)
+			l.call(ctx, t, a.clean)
 		}
 	case VerbConfirm, VerbFail, VerbAccept:
 		t.keep(ev.Result, l.opts.ResultSize)
@@ -116,9 +133,9 @@ func (l *Ledger) look(ctx context.Context, t *turn) {
 // call sends an operation, whose sending is recorded, and records what came of it.
 // Clean: nothing that was sent before can have happened. Only then does it follow from
 // what becomes of this attempt that the operation did not happen.
-func (l *Ledger) call(ctx context.Context, t *turn, clean, resent bool) {
+func (l *Ledger) call(ctx context.Context, t *turn, clean bool) {
 	l.counts.sent.Add(1)
-	if resent {
+	if t.resent {
 		l.counts.resent.Add(1)
 	}
 	returned := false
@@ -132,8 +149,11 @@ func (l *Ledger) call(ctx context.Context, t *turn, clean, resent bool) {
 	t.cause = err
 	s := Settlement{By: "call"}
 	m := (*marked)(nil)
-	switch isMarked := errors.As(err, &m); {
-	case err == nil && l.opts.Receipt, err != nil && errors.Is(err, ErrAccepted):
+	isMarked := wraps(err, func(e error) (ok bool) { m, ok = e.(*marked); return ok })
+	switch {
+	case err == nil && t.confirmed.Load():
+		s.Verb = VerbConfirm
+	case err == nil && l.opts.Receipt, isError(err, ErrAccepted):
 		s.Verb, s.Delay = VerbAccept, l.opts.Quiet
 		t.cause = nil
 	case err == nil:
@@ -142,7 +162,7 @@ func (l *Ledger) call(ctx context.Context, t *turn, clean, resent bool) {
 		s.Verb, s.Note = VerbFail, "refused"
 	case isMarked && clean:
 		s.Verb, s.Again, s.Note = VerbFail, true, "not sent, or not taken"
-		if resent { // nobody but the queue sends it again
+		if t.queued { // nobody but the queue sends it again
 			s.Delay = l.opts.pause(t.entry.Attempts + 1)
 		}
 	case isMarked && m.refused:
@@ -192,6 +212,15 @@ func (l *Ledger) settle(ctx context.Context, t *turn, s Settlement) {
 	var err error
 	if errs := l.settler.Settle(s); errs != nil {
 		err = errs[0]
+	}
+	if errors.Is(err, ErrStale) && s.Verb != VerbConfirm && t.confirmed.Load() {
+		// It may be that the call's transaction was committed, and said otherwise. Under this
+		// token a confirmation is answered with nil then, and changes nothing in any case:
+		// the token is stale, or has been used.
+		c := Settlement{Verb: VerbConfirm, Key: s.Key, Token: s.Token, By: "call"}
+		if errs := l.settler.Settle(c); errs == nil {
+			s, err, t.cause = c, nil, nil
+		}
 	}
 	ended := (*EndedError)(nil)
 	switch {

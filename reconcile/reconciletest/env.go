@@ -19,14 +19,16 @@ const long = time.Hour
 type env struct {
 	*testing.T
 	store   reconcile.Store
-	p       reconcile.Params // nothing ends by itself, and nothing has to be quiet
-	short   time.Duration    // a lease or retention that wait outlasts
+	sweeper reconcile.Sweeper // nil: the store has none
+	p       reconcile.Params  // nothing ends by itself, and nothing has to be quiet
+	short   time.Duration     // a lease or retention that wait outlasts
 	sleep   func(time.Duration)
 	virtual bool
+	steps   int // of a random history; zero: as many as there should be
 }
 
 func (c Config) env(t *testing.T, twice bool) *env {
-	e := &env{T: t, store: c.New(t), short: 100 * time.Millisecond, sleep: c.Sleep, virtual: c.Bubble || c.Sleep != nil}
+	e := &env{T: t, store: c.New(t), short: 100 * time.Millisecond, sleep: c.Sleep, virtual: c.Bubble || c.Sleep != nil, steps: c.Steps}
 	if e.store == nil {
 		t.Fatal("reconciletest: Config.New returned nil")
 	}
@@ -36,6 +38,7 @@ func (c Config) env(t *testing.T, twice bool) *env {
 	if e.virtual {
 		e.short = time.Minute
 	}
+	e.sweeper, _ = e.store.(reconcile.Sweeper)
 	if twice {
 		e.store = &twiceStore{e.store}
 	}

@@ -111,6 +111,14 @@ var broken = []struct {
 			}
 		}}
 	}},
+	{"grants what is for later", "Once/LaterIsRecordedAndClaimed", func() reconcile.Store {
+		return &flawed{begin: func(_ *flawed, _ *reconcile.Params, asks []reconcile.Ask) {
+			for i := range asks {
+				asks[i].Later = false
+			}
+		}}
+	}},
+	{"sweeps what waits for a person", "Once/SweepTakesWhatExpiredOnly", func() reconcile.Store { return &sweepsAll{Memory: reconcile.NewMemory()} }},
 	{"context ignored", "Once/CancelledContext", func() reconcile.Store { return &deaf{reconcile.NewMemory()} }},
 }
 
@@ -238,4 +246,26 @@ type deaf struct{ reconcile.Store }
 
 func (d *deaf) List(ctx context.Context, q reconcile.Query) ([]reconcile.Entry, error) {
 	return d.Store.List(context.WithoutCancel(ctx), q)
+}
+
+// sweepsAll forgets whatever has ended.
+type sweepsAll struct {
+	*reconcile.Memory
+	p reconcile.Params
+}
+
+func (s *sweepsAll) Begin(ctx context.Context, p reconcile.Params, asks []reconcile.Ask) ([]reconcile.Answer, error) {
+	s.p = p
+	return s.Memory.Begin(ctx, p, asks)
+}
+
+func (s *sweepsAll) Sweep(ctx context.Context, n int) (removed int, err error) {
+	es, err := s.List(ctx, reconcile.Query{Kind: s.p.Kind, N: n})
+	for _, e := range es {
+		if e.State.Ended() {
+			_, err = s.Settle(ctx, s.p, []reconcile.Settlement{{Verb: reconcile.VerbForget, Key: e.Key}})
+			removed++
+		}
+	}
+	return removed, err
 }

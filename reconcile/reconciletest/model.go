@@ -17,7 +17,10 @@ var modelCases = []testCase{
 			e.p.Kind = newKind()
 			h := &history{env: e, rand: rand.New(rand.NewPCG(seed, 1)), ops: map[string]*op{}}
 			steps := 250
-			if !e.virtual {
+			switch {
+			case e.steps > 0:
+				steps = e.steps
+			case !e.virtual:
 				steps = 60
 			}
 			for i := range steps {

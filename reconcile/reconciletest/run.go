@@ -40,6 +40,10 @@ type Config struct {
 
 	// Bubble runs each subtest, and New with it, in a [testing/synctest] bubble of its own.
 	Bubble bool
+
+	// Steps is how long each random history is. Zero means 250, and 60 for a store on a
+	// real server.
+	Steps int
 }
 
 // Run tests the stores that c.New makes. Under "Once" every step is sent once; "Twice"
@@ -75,7 +79,7 @@ type testCase struct {
 
 func allCases() []testCase {
 	var all []testCase
-	for _, cases := range [][]testCase{beginCases, claimCases, settleCases, outsideCases, readCases, modelCases} {
+	for _, cases := range [][]testCase{beginCases, claimCases, settleCases, outsideCases, laterCases, readCases, expiryCases, modelCases} {
 		all = append(all, cases...)
 	}
 	return all

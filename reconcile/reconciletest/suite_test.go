@@ -25,3 +25,14 @@ func TestTimelineMemory(t *testing.T) {
 		Bubble: true,
 	})
 }
+
+func TestCheckMemory(t *testing.T) {
+	reconciletest.RunChecks(t, reconciletest.CheckConfig{
+		New:    func(*testing.T) reconcile.CheckStore { return reconcile.NewCheckMemory() },
+		Bubble: true,
+	})
+}
+
+func TestCheckMemoryInRealTime(t *testing.T) {
+	reconciletest.RunChecks(t, reconciletest.CheckConfig{New: func(*testing.T) reconcile.CheckStore { return reconcile.NewCheckMemory() }})
+}

@@ -217,6 +217,52 @@ var timelineCases = []struct {
 		}
 		e.append(reconcile.Appended, said("z", "m2", "", "sent"))
 	}},
+	{"ForgetErasesWhatReadReturns", func(e *timelineEnv) {
+		f, ok := e.store.(reconcile.TimelineForgetter)
+		if !ok {
+			e.Skip("the store is no TimelineForgetter")
+		}
+		forget := func(want int, ref reconcile.Ref) {
+			e.Helper()
+			if n, err := f.Forget(context.Background(), e.p, ref); err != nil || n != want {
+				e.Fatalf("forgot %d of %+v, %v; want %d", n, ref, err, want)
+			}
+			if n, err := f.Forget(context.Background(), e.p, ref); err != nil || n != 0 {
+				e.Fatalf("then forgot %d of %+v, %v", n, ref, err)
+			}
+		}
+		forget(0, reconcile.Ref{Message: "m1"})
+		append1 := func() {
+			e.append(reconcile.Appended, said("queued", "", "order-1", "queued"), said("a1", "m1", "order-1", "accepted"),
+				said("d1", "m1", "", "delivered"), said("a2", "m2", "order-1", "accepted"), said("a3", "m3", "order-2", "accepted"))
+		}
+		append1()
+		forget(3, reconcile.Ref{Event: "d1"}) // as for its message
+		e.want(reconcile.Ref{Message: "m1"})
+		e.want(reconcile.Ref{Event: "d1"})
+		e.want(reconcile.Ref{Own: "order-1"}, "a2")
+		e.want(reconcile.Ref{Message: "m3"}, "a3")
+		forget(1, reconcile.Ref{Own: "order-1"})
+		forget(1, reconcile.Ref{Message: "m3"})
+		append1() // all are new again
+		forget(4, reconcile.Ref{Own: "order-1"})
+		e.want(reconcile.Ref{Message: "m2"})
+		e.want(reconcile.Ref{Own: "order-2"}, "a3")
+		p := e.p
+		e.p.Kind = newKind()
+		forget(0, reconcile.Ref{Own: "order-2"})
+		e.p = p
+		e.want(reconcile.Ref{Own: "order-2"}, "a3")
+		for i := range e.p.Most {
+			e.append(reconcile.Appended, said(fmt.Sprint("e", i), "m", "", "sent"))
+		}
+		e.append(reconcile.Overflow, said("x", "m", "", "sent"))
+		forget(e.p.Most, reconcile.Ref{Message: "m"})
+		if h := e.read(reconcile.Ref{Message: "m"}); h.Dropped != 0 {
+			e.Fatalf("%d dropped are left", h.Dropped)
+		}
+		e.append(reconcile.Appended, said("x", "m", "", "sent"))
+	}},
 	{"ConcurrentAppendsKeepOne", func(e *timelineEnv) {
 		var mu sync.Mutex
 		var wg sync.WaitGroup

@@ -17,42 +17,49 @@ import (
 var brokenTimelines = []struct {
 	flaw, found string
 	store       badTimeline
+	make        func() reconcile.TimelineStore // in place of store
 }{
-	{"not idempotent", "Once/RepeatedChangesNothing", badTimeline{append: func(b *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
+	{flaw: "not idempotent", found: "Once/RepeatedChangesNothing", store: badTimeline{append: func(b *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
 		b.calls++
 		o.Event += strings.Repeat(" ", b.calls)
 	}}},
-	{"digest not compared", "Once/TheFirstStays", badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
+	{flaw: "digest not compared", found: "Once/TheFirstStays", store: badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
 		o.Digest = [32]byte{}
 	}}},
-	{"digest shortened", "Once/TheFirstStays", badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
+	{flaw: "digest shortened", found: "Once/TheFirstStays", store: badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
 		clear(o.Digest[8:])
 		o.Digest[0] = 0
 	}}},
-	{"believes any time", "Once/AbsurdTimes", badTimeline{append: func(_ *badTimeline, p *reconcile.TimelineParams, _ *reconcile.Observation) {
+	{flaw: "believes any time", found: "Once/AbsurdTimes", store: badTimeline{append: func(_ *badTimeline, p *reconcile.TimelineParams, _ *reconcile.Observation) {
 		p.Ahead, p.Behind = reconcile.MaxDuration, reconcile.MaxDuration
 	}}},
-	{"unbounded", "Once/OverflowIsCounted", badTimeline{append: func(_ *badTimeline, p *reconcile.TimelineParams, _ *reconcile.Observation) {
+	{flaw: "unbounded", found: "Once/OverflowIsCounted", store: badTimeline{append: func(_ *badTimeline, p *reconcile.TimelineParams, _ *reconcile.Observation) {
 		p.Most = 1 << 30
 	}}},
-	{"kinds run together", "Once/KindsAreSeparate", badTimeline{append: func(_ *badTimeline, p *reconcile.TimelineParams, _ *reconcile.Observation) {
+	{flaw: "kinds run together", found: "Once/KindsAreSeparate", store: badTimeline{append: func(_ *badTimeline, p *reconcile.TimelineParams, _ *reconcile.Observation) {
 		p.Kind = "one"
 	}, read: func(p *reconcile.TimelineParams, _ *reconcile.Ref) { p.Kind = "one" }}},
-	{"own ID lost", "Once/Correlation", badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
+	{flaw: "own ID lost", found: "Once/Correlation", store: badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
 		if o.Message != "" {
 			o.Own = ""
 		}
 	}}},
-	{"participant lost", "Once/AppendedIsRead", badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
+	{flaw: "participant lost", found: "Once/AppendedIsRead", store: badTimeline{append: func(_ *badTimeline, _ *reconcile.TimelineParams, o *reconcile.Observation) {
 		o.Participant = ""
 	}}},
-	{"in the order of events", "Once/OrderOfArrival", badTimeline{history: func(h *reconcile.History) {
+	{flaw: "in the order of events", found: "Once/OrderOfArrival", store: badTimeline{history: func(h *reconcile.History) {
 		slices.SortFunc(h.Observations, func(a, b reconcile.Observation) int { return strings.Compare(a.Event, b.Event) })
 	}}},
-	{"the last status only", "Once/ContradictionsAreKept", badTimeline{history: func(h *reconcile.History) {
+	{flaw: "the last status only", found: "Once/ContradictionsAreKept", store: badTimeline{history: func(h *reconcile.History) {
 		h.Observations = h.Observations[max(len(h.Observations)-1, 0):]
 	}}},
-	{"what was dropped is not counted", "Once/OverflowIsCounted", badTimeline{history: func(h *reconcile.History) { h.Dropped = 0 }}},
+	{flaw: "what was dropped is not counted", found: "Once/OverflowIsCounted", store: badTimeline{history: func(h *reconcile.History) { h.Dropped = 0 }}},
+	{flaw: "forgets nothing", found: "Once/ForgetErasesWhatReadReturns", make: func() reconcile.TimelineStore {
+		return &badForgetter{TimelineMemory: reconcile.NewTimelineMemory(), forget: func(*reconcile.Ref) bool { return false }}
+	}},
+	{flaw: "forgets of an Own nothing but that", found: "Once/ForgetErasesWhatReadReturns", make: func() reconcile.TimelineStore {
+		return &badForgetter{TimelineMemory: reconcile.NewTimelineMemory(), forget: func(r *reconcile.Ref) bool { return r.Own == "" }}
+	}},
 }
 
 // The suite has to fail each of them, with the subtest that is named for it.
@@ -61,6 +68,9 @@ func TestTheTimelineSuiteFindsFlaws(t *testing.T) {
 		for _, b := range brokenTimelines {
 			if b.flaw == flaw {
 				reconciletest.RunTimeline(t, reconciletest.TimelineConfig{Bubble: true, New: func(*testing.T) reconcile.TimelineStore {
+					if b.make != nil {
+						return b.make()
+					}
 					bad := b.store
 					bad.TimelineStore = reconcile.NewTimelineMemory()
 					return &bad
@@ -109,4 +119,17 @@ func (b *badTimeline) Read(ctx context.Context, p reconcile.TimelineParams, ref 
 		b.history(&h)
 	}
 	return h, err
+}
+
+// A badForgetter does not forget what its function refuses.
+type badForgetter struct {
+	*reconcile.TimelineMemory
+	forget func(*reconcile.Ref) bool
+}
+
+func (b *badForgetter) Forget(ctx context.Context, p reconcile.TimelineParams, ref reconcile.Ref) (int, error) {
+	if !b.forget(&ref) {
+		return 0, nil
+	}
+	return b.TimelineMemory.Forget(ctx, p, ref)
 }
