@@ -164,7 +164,7 @@ func empty(ctx context.Context, pool *pgxpool.Pool, tables string) error {
 	return nil
 }
 
-const inboxTables = "pawl.inbox_records, pawl.inbox_keys"
+const inboxTables = "pawl.inbox_records, pawl.inbox_done, pawl.inbox_keys"
 
 func acceptOneCases(ctx context.Context, env *Env) ([]Case, error) {
 	const workers = 64

@@ -32,6 +32,8 @@ func comparisons() []Comparison {
 	all = append(all, orderPGComparisons()...)
 	all = append(all, seqgenPGComparisons()...)
 	all = append(all, inboxPGComparisons()...)
+	all = append(all, dlqPGComparisons()...)
+	all = append(all, reconcilePGComparisons()...)
 	all = append(all, boltComparisons()...)
 	all = append(all, orderBoltComparisons()...)
 	all = append(all, seqgenBoltComparisons()...)
