@@ -45,7 +45,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 //	CREATE TABLE IF NOT EXISTS pawl.pawl_versions (
 //		component text PRIMARY KEY, version integer NOT NULL,
 //		migrated_at timestamptz NOT NULL DEFAULT now());
-//	INSERT INTO pawl.pawl_versions VALUES ('inbox', 7)  -- the number of files
+//	INSERT INTO pawl.pawl_versions VALUES ('inbox', 8)  -- the number of files
 //		ON CONFLICT (component) DO UPDATE SET version = excluded.version;
 func Schema(schema string) ([]string, error) {
 	if schema == "" {
@@ -116,7 +116,9 @@ type sweepPlace struct {
 // Sweep implements [inbox.Sweeper]. It passes over rows that are locked, works in
 // short transactions of its own, and goes on where the last Sweep of this Store
 // stopped; a new Store begins at the first record. It looks at as many keys as
-// records, and forgets those that have had nothing pending for the retention. Call
+// records, and forgets those that have had nothing pending for the retention. A pending
+// record that workers would not find, which no fault that is known of can bring about, is
+// found again when it is looked at. Call
 // it every minute or so, with an n well above the number of events that are
 // accepted meanwhile. It fails with [inbox.ErrInvalid] unless n is positive.
 func (s *Store) Sweep(ctx context.Context, n int) (removed int, err error) {

@@ -41,7 +41,7 @@ func newStatements(schema string) statements {
 			" $7::bytea[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[]," +
 			" $16::bigint[], $17::integer[], $18::bytea[], $19::bytea[], $20::text[], $21::integer[], $22::smallint[], $23::integer[], $24::text[])",
 		claim: "SELECT * FROM " + q + ".inbox_claim($1::text, $2::bytea, $3::integer, $4::integer, $5::bigint, $6::bigint," +
-			" $7::bigint, $8::bigint, $9::boolean)",
+			" $7::bigint, $8::bigint, $9::boolean, $10::bigint, $11::bigint, $12::bigint)",
 		settle: "SELECT n, ended, followed FROM " + q + ".inbox_settle($1::integer, $2::bigint, $3::bigint, $4::bigint, $5::smallint[]," +
 			" $6::text[], $7::text[], $8::bigint[], $9::smallint[], $10::text[], $11::text[], $12::bytea[], $13::smallint[], $14::text[], $15::bigint[]," +
 			" $16::bigint[], $17::bigint[])",

@@ -40,7 +40,7 @@ func (s *Store) claim(ctx context.Context, a inbox.Ask) (inbox.Claimed, error) {
 		current.Records = append(current.Records, r)
 		current.More = w.more != nil && *w.more
 		return nil
-	}, s.sql.claim, a.Stream, a.Nonce[:], a.Keys, a.Events, int64(a.Bytes), a.Lease.Microseconds(), look.floor, look.dueFloor, look.next)
+	}, s.sql.claim, a.Stream, a.Nonce[:], a.Keys, a.Events, int64(a.Bytes), a.Lease.Microseconds(), look.floor, look.dueFloor, look.next, look.raise, look.was, look.run)
 	if err != nil {
 		return inbox.Claimed{}, err
 	}
@@ -52,25 +52,22 @@ func (s *Store) claim(ctx context.Context, a inbox.Ask) (inbox.Claimed, error) {
 // An ending is the last row of inbox_claim.
 type ending struct {
 	now, next, low, mark, oldest, newest int64
-	full                                 bool // there may be more keys that are due
+	front, run                           int64 // of the stream, and of the server, if the claim began at the front
+	full                                 bool  // there may be more keys that are due
 }
 
 func (e *ending) scan(rows pgx.Rows) error {
 	var what int16
-	var next, low, newest *int64
+	var next, low, newest, front, run *int64
 	var full *bool
-	dest := [rowColumns]any{&what, &e.now, &next, &full, &low, &e.mark, &e.oldest, &newest}
+	dest := [rowColumns]any{&what, &e.now, &next, &full, &low, &e.mark, &e.oldest, &newest, &front, 15: &run}
 	if err := rows.Scan(dest[:]...); err != nil {
 		return err
 	}
-	if next != nil {
-		e.next = *next
-	}
-	if low != nil {
-		e.low = *low
-	}
-	if newest != nil {
-		e.newest = *newest
+	for _, n := range []struct{ to, from *int64 }{{&e.next, next}, {&e.low, low}, {&e.newest, newest}, {&e.front, front}, {&e.run, run}} {
+		if n.from != nil {
+			*n.to = *n.from
+		}
 	}
 	e.full = full != nil && *full
 	return nil
@@ -79,15 +76,23 @@ func (e *ending) scan(rows pgx.Rows) error {
 // A scout remembers for a stream up to where there is nothing to be found any
 // more, so that a claim does not read again what earlier ones have seen: see
 // schema/0003_claim.sql. It is a memory and no more: a new one begins at the
-// front, and now and then every scout does, for what was committed so late that
-// the scout had passed it.
+// front of the stream, and now and then every scout does, for what was committed so
+// late that the scout had passed it.
+//
+// The front is what the scouts of all processes have of it in the database. It goes
+// past nothing that may be committed yet, however long that takes, so what a scout
+// knows of it is kept apart from its floor.
 type scout struct {
 	every, stale time.Duration // rescanEvery and staleAfter
 
 	mu        sync.Mutex
 	floor     int64
 	dueFloor  int64
+	front     int64 // of the stream, as far as is sure
+	was       int64 // the front in the database, from where this one was read on
+	run       int64 // of the server at that time
 	mark      mark
+	sure      mark      // the last one whose transactions had all ended
 	rescan    time.Time // when to begin at the front again
 	lookAgain time.Time // when to look for the time of the next key again
 }
@@ -102,6 +107,7 @@ type mark struct {
 // A look is one claim of a scout.
 type look struct {
 	floor, dueFloor int64
+	raise, was, run int64 // of the front
 	next            bool
 	started         time.Time
 }
@@ -117,6 +123,8 @@ const (
 	// dueLag is how long after its time a key may become visible as due before it is
 	// left to the next rescan.
 	dueLag = 500 * time.Millisecond
+	// raiseAfter is how many numbers the front is behind when a claim takes it on.
+	raiseAfter = 256
 )
 
 func (s *Store) scout(stream string) *scout {
@@ -145,6 +153,10 @@ func (sc *scout) begin() look {
 	} else {
 		sc.rescan = now.Add(sc.every) // other claims need not do it, too
 	}
+	if sc.front >= sc.was+raiseAfter {
+		l.raise, l.was, l.run = sc.front, sc.was, sc.run
+		sc.was = sc.front
+	}
 	return l
 }
 
@@ -168,17 +180,34 @@ func (sc *scout) end(l look, e *ending) {
 	if !e.full {
 		sc.dueFloor = max(sc.dueFloor, e.now-dueLag.Microseconds())
 	}
+	if e.run != 0 && e.run != sc.run { // numbers of transactions may have been given out twice
+		sc.mark, sc.sure, sc.run, sc.floor = mark{}, mark{}, e.run, 0
+	}
 	safe := sc.floor
-	if m := sc.mark; m.number > 0 && (e.oldest >= m.newest || now.Sub(m.taken) > sc.stale) {
-		safe = max(safe, m.number+1)
-		sc.mark = mark{}
+	if m := sc.mark; m.number > 0 {
+		ended := e.oldest >= m.newest
+		if ended {
+			sc.sure = m
+		}
+		if ended || now.Sub(m.taken) > sc.stale {
+			safe = max(safe, m.number+1)
+			sc.mark = mark{}
+		}
 	}
 	if sc.mark.number == 0 && e.newest > 0 {
 		sc.mark = mark{number: e.mark, newest: e.newest, taken: now}
 	}
+	sure := int64(0) // to this claim, which may have been made before one that has ended already
+	if sc.sure.number > 0 && e.oldest >= sc.sure.newest {
+		sure = min(e.low, sc.sure.number+1)
+	}
 	if l.floor == 0 {
-		sc.floor = min(e.low, safe)
+		sc.was, sc.front = e.front, max(e.front, sure)
+		sc.floor = max(min(e.low, safe), sc.front)
 		return
+	}
+	if l.floor <= sc.front {
+		sc.front = max(sc.front, sure)
 	}
 	sc.floor = max(sc.floor, min(e.low, safe))
 }

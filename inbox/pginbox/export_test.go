@@ -21,3 +21,6 @@ func (b *Bell) Press() { b.press() }
 
 // NeverRescan makes a store rely on its floors: what one goes past is not found.
 func (s *Store) NeverRescan() { s.rescanEvery, s.staleAfter = time.Hour, time.Hour }
+
+// Hasty makes the floors of a store pass what is not committed yet, and never go back.
+func (s *Store) Hasty() { s.rescanEvery, s.staleAfter = time.Hour, 0 }

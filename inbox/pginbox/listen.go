@@ -135,7 +135,8 @@ func (s *Store) notify() {
 	_, _ = s.pool.Exec(ctx, "SELECT pg_notify($1::text, '')", s.channel())
 }
 
-// A bell rings once for all who press it while it rings.
+// A bell rings once for all who press it while it rings, and then rests as long as
+// that took, at most maxRest.
 type bell struct {
 	ring func()
 
@@ -158,7 +159,9 @@ func (b *bell) press() {
 	b.ringing = true
 	go func() {
 		for {
+			start := time.Now()
 			b.ring()
+			time.Sleep(min(time.Since(start), maxRest))
 			b.mu.Lock()
 			if !b.again {
 				b.ringing = false
@@ -170,3 +173,7 @@ func (b *bell) press() {
 		}
 	}()
 }
+
+// maxRest bounds by how much a notification is late because another one has just
+// been sent.
+const maxRest = 2 * time.Millisecond

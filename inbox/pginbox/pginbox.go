@@ -10,7 +10,7 @@
 // failover to an asynchronous standby, can lose the last events that were
 // accepted; [Store.Check] reports the settings. Claims are not flushed to disk: a
 // crash of the server, not of a worker, can undo the last of them, and the attempts
-// they counted, and the events are then worked again. Claims of a stream take turns: a
+// they counted, and the events are then worked again, after some five seconds. Claims of a stream take turns: a
 // client that is stopped in the middle of reading a large one holds up the others of
 // the stream until its connection ends. Effects outside of the
 // database are at least once, as with any store.
@@ -68,16 +68,18 @@
 // # Cost
 //
 // An acceptance inserts one row for each stream of an event, whatever its key is
-// doing. Five indexes hold it, one of which only while it is pending and two only if it
-// has a message ID or an external ID. Working an event writes its row once, and that of its
-// key twice: when it is claimed and when it is released. A row of a key stays for the
-// retention. Where a key stays busy for long, what waits behind it is written once
-// more: see schema/0003_claim.sql, which also says why claims stay cheap while a
-// long transaction keeps the server from removing dead rows.
+// doing. Five indexes hold it, two of which only if it has a message ID or an external
+// ID. That an event is done is a short row beside it, and its own stays as it is unless
+// an attempt has failed. The row of its key is written twice: when it is claimed and when
+// it is released; it stays for the retention. schema/0003_claim.sql says why claims stay
+// cheap while a long transaction keeps the server from removing dead rows. A transaction
+// that stays open and has written something, in whatever table, makes every look from
+// the front, every five seconds or less often, read what was accepted since it began.
 //
 // A call is one round trip, whatever the size of the batch; bodies of more than 64 MiB
 // together, or more than 10,000 events, take several in one transaction.
-// [inbox.Box.Totals] reads up to a million rows of events that are done.
+// [inbox.Box.Totals] reads up to a million index entries for each state, and what was
+// accepted since the front, which is a few seconds back unless such a transaction is open.
 //
 // # Poolers
 //
@@ -215,8 +217,8 @@ func (s *Store) Change(ctx context.Context, p inbox.Params, changes []inbox.Chan
 }
 
 // List implements [inbox.Store]. It reads no more records than it returns, except
-// that it sorts the numbers of all that are pending, and looks for those that are
-// done among all.
+// that it goes through all of a stream that was accepted since its front, and through
+// those that keys hold, for what is pending.
 func (s *Store) List(ctx context.Context, q inbox.Query) ([]inbox.Record, error) {
 	records, err := s.list(ctx, s.alone(), q)
 	return records, s.wrap("list", err)

@@ -45,7 +45,7 @@ func TestClaimsUnderAnOldSnapshot(t *testing.T) {
 	buffers := func(floor int64) float64 {
 		var text string
 		err := d.pool.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM "+d.schema+
-			".inbox_claim('default', '\\x00', 100, 1, 1, 1000000, $1, extract(epoch FROM now())::bigint * 1000000 - 500000, false)",
+			".inbox_claim('default', '\\x00', 100, 1, 1, 1000000, $1, extract(epoch FROM now())::bigint * 1000000 - 500000, false, 0, 0, 0)",
 			pgx.QueryExecModeSimpleProtocol, floor).Scan(&text)
 		require.NoError(t, err)
 		var plan []struct {

@@ -48,7 +48,7 @@ func allAtOnce(t *testing.T, each int) {
 	open := func() (*pginbox.Store, *inbox.Box) {
 		store, err := pginbox.New(pool, &pginbox.Options{Schema: schema})
 		require.NoError(t, err)
-		box, err := inbox.New(store, &inbox.Options{Retention: 50 * time.Millisecond, Keep: 50 * time.Millisecond, Logger: logger})
+		box, err := inbox.New(store, &inbox.Options{Retention: 50 * time.Millisecond, Keep: time.Second, Logger: logger})
 		require.NoError(t, err)
 		return store, box
 	}

@@ -89,7 +89,7 @@ func (s *suite) take(t *testing.T) inbox.Store {
 		_, of.pool, of.name = newStore(s.t, s.change...)
 	}
 	t.Cleanup(func() {
-		for _, table := range []string{"records", "keys", "asks"} {
+		for _, table := range []string{"records", "done", "keys", "asks", "fronts"} {
 			_, err := of.pool.Exec(context.Background(), "DELETE FROM "+of.name+".inbox_"+table)
 			require.NoError(t, err)
 		}

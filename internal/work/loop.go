@@ -70,6 +70,7 @@ type Loop[U any] struct {
 	due     time.Time // when to claim without being woken
 	failed  int       // claims, one after another
 	pause   time.Time // the end of the pause after them
+	rest    time.Time // until when there is no claim after one that has found little
 }
 
 // A task is a unit that runs.
@@ -89,7 +90,8 @@ func New[U any](c Config[U]) *Loop[U] {
 	}
 }
 
-// Wake makes the loop claim at once. It never blocks.
+// Wake makes the loop claim at once, or when it has rested: see maxRest. It never
+// blocks.
 func (l *Loop[U]) Wake() {
 	select {
 	case l.wake <- struct{}{}:
@@ -105,7 +107,7 @@ func (l *Loop[U]) Work(ctx context.Context) (abandoned int) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(max(time.Until(l.due), 0))
+		timer.Reset(max(time.Until(l.next()), 0))
 		select {
 		case <-ctx.Done():
 			return l.drain(ctx)
@@ -120,12 +122,31 @@ func (l *Loop[U]) Work(ctx context.Context) (abandoned int) {
 		}
 		l.endAll()
 		free := l.Concurrency - l.running
-		paused := time.Now().Before(l.pause) // also when much arrives: the store is in trouble
-		if l.want && free > 0 && !paused && ctx.Err() == nil {
+		if l.want && free > 0 && !l.pausing() && ctx.Err() == nil {
 			l.claim(ctx, free)
 		}
 	}
 }
+
+// next is when to claim at the latest, if nothing happens before.
+func (l *Loop[U]) next() time.Time {
+	if l.want && l.running < l.Concurrency && !time.Now().Before(l.pause) { // it rests
+		return l.rest
+	}
+	return l.due
+}
+
+// pausing says whether to leave the store alone, also when much arrives: it is in
+// trouble, or was asked just now.
+func (l *Loop[U]) pausing() bool {
+	now := time.Now()
+	return now.Before(l.pause) || now.Before(l.rest)
+}
+
+// maxRest bounds how long the loop rests. After a claim that found less than half of
+// what it asked for it rests as long as the claim took, so that what arrives one by
+// one is claimed together, and the store spends half of its time with claims at most.
+const maxRest = 20 * time.Millisecond
 
 // end notes that a task has ended.
 func (l *Loop[U]) end(t *task[U]) {
@@ -171,6 +192,9 @@ func (l *Loop[U]) claim(ctx context.Context, n int) {
 	}
 	l.failed = 0
 	l.want = len(units) >= n
+	if 2*len(units) < n {
+		l.rest = time.Now().Add(min(time.Since(sent), maxRest))
+	}
 	l.due = time.Now().Add(l.Poll)
 	if next > 0 && next < l.Poll {
 		l.due = time.Now().Add(next)

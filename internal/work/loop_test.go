@@ -389,3 +389,54 @@ func goroutines() int {
 	stacks := make([]byte, 1<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), ", synctest bubble")
 }
+
+// After a claim that found less than half of what it asked for the loop rests as long
+// as the claim took, so that what arrives one by one is claimed together; after others
+// it does not, and never for long.
+func TestLoopRestsBetweenClaims(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		took, rest time.Duration
+		found      int
+	}{
+		{"empty", 5 * time.Millisecond, 5 * time.Millisecond, 0},
+		{"some", 5 * time.Millisecond, 5 * time.Millisecond, 1},
+		{"half", 5 * time.Millisecond, 0, 2},
+		{"full", 5 * time.Millisecond, 0, 4},
+		{"slow", time.Second, 20 * time.Millisecond, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &queue{}
+				config := q.config(0)
+				var began, ended []time.Time
+				config.Claim = func(ctx context.Context, n int) ([]string, time.Duration, error) {
+					q.note(func() { began = append(began, time.Now()) })
+					time.Sleep(c.took)
+					units, next, err := q.claim(ctx, n)
+					q.note(func() { ended = append(ended, time.Now()) })
+					return units, next, err
+				}
+				q.add(strings.Split("abcd", "")[:c.found]...)
+				l, end := start(t, config)
+				synctest.Wait()
+				l.Wake() // while the first claim is under way
+				time.Sleep(c.took + c.rest + time.Millisecond)
+				q.note(func() {
+					if len(began) != 2 {
+						t.Errorf("%d claims, not 2", len(began))
+					} else if rest := began[1].Sub(ended[0]); rest != c.rest {
+						t.Errorf("it rested for %v, not %v", rest, c.rest)
+					}
+				})
+				time.Sleep(2 * c.took)
+				if claims := q.now().claims; claims != 2 {
+					t.Errorf("%d claims, and nothing woke it", claims)
+				}
+				if n := end(); n != 0 {
+					t.Errorf("%d were abandoned", n)
+				}
+			})
+		})
+	}
+}

@@ -9,6 +9,12 @@
 -- a key, and no lock that others share. How a key is held stands in inbox_keys,
 -- which claims and settlements alone write. Whoever settles holds the lock of the
 -- key's row, and locks keys in ascending order.
+--
+-- Most records are done at the first attempt. That is noted beside them, in
+-- inbox_done: to write the record itself again would copy its body, and enter it
+-- into every index once more. So what is pending has state 1 and nothing in
+-- inbox_done. A record that has failed was written again anyway, and is done in its own
+-- row.
 
 CREATE SEQUENCE {schema}.inbox_seq;  -- CACHE 1: inbox_claim relies on it
 
@@ -25,11 +31,11 @@ CREATE TABLE {schema}.inbox_records (
     ended_by      bigint,                        -- the token under which it ended
     attempts      integer  NOT NULL DEFAULT 0,   -- of a pending one: without those that its key counts
     layout        smallint NOT NULL DEFAULT 1,   -- of this row
-    state         smallint NOT NULL,             -- 1 pending, 2 done, 3 dead, 4 quarantined, 5 conflict, 6 unknown
+    state         smallint NOT NULL,             -- 1 pending, or see inbox_done, 2 done, 3 dead, 4 quarantined, 5 conflict, 6 unknown
     rank          smallint NOT NULL,             -- 0 the first of its event, to 15 its other streams, from 16 conflicts
     form          smallint NOT NULL DEFAULT 0,
     occurred_ns   smallint NOT NULL DEFAULT 0,   -- what occurred leaves out
-    parked        boolean  NOT NULL DEFAULT false,  -- pending, and found through its key alone: see inbox_claim
+    parked        boolean  NOT NULL DEFAULT false,  -- pending, and has failed: found through its key
     fingerprinted boolean  NOT NULL,
     unknown       boolean  NOT NULL,
     digest        bytea    NOT NULL,
@@ -61,13 +67,45 @@ CREATE TABLE {schema}.inbox_records (
     vacuum_truncate = off                        -- truncating locks every step out
 );
 
--- What waits, by key. Nothing looks for work here: see inbox_claim.
+-- What waits, by key, and what inbox_done has. Nothing looks for work here: see
+-- inbox_claim. Whoever reads it begins where the key's pending records begin.
 CREATE INDEX inbox_records_work ON {schema}.inbox_records (stream, key, seq) WHERE state = 1;
--- The few that a person looks at.
-CREATE INDEX inbox_records_apart ON {schema}.inbox_records (state, seq) WHERE state > 2;
+CREATE INDEX inbox_records_parked ON {schema}.inbox_records (seq) WHERE parked;
+-- What ended in its own row: the few that a person looks at, and what took several attempts.
+CREATE INDEX inbox_records_apart ON {schema}.inbox_records (state, seq) WHERE state > 1;
 CREATE INDEX inbox_records_message ON {schema}.inbox_records (message_id) WHERE message_id <> '';
 CREATE INDEX inbox_records_external ON {schema}.inbox_records (external_id) WHERE external_id <> '';
 CREATE INDEX inbox_records_outside ON {schema}.inbox_records (seq) WHERE form & 2 <> 0;
+
+-- The records that were done in one go, with what an end writes. A record has a row
+-- here only while its state is 1.
+CREATE TABLE {schema}.inbox_done (
+    seq      bigint   PRIMARY KEY,
+    ended_by bigint   NOT NULL,
+    settled  bigint   NOT NULL,
+    expires  bigint   NOT NULL,
+    erases   bigint   NOT NULL,
+    attempts integer  NOT NULL,
+    layout   smallint NOT NULL DEFAULT 1
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.1,
+    vacuum_truncate = off
+);
+
+-- Where the front of a stream is: a pending record with a number below has a key that
+-- is due, and is found through it. No row: 0.
+CREATE TABLE {schema}.inbox_fronts (
+    floor  bigint   NOT NULL,
+    layout smallint NOT NULL DEFAULT 1,
+    stream text COLLATE "C" PRIMARY KEY
+) WITH (vacuum_truncate = off);
+
+-- A number for the time since the server last crashed or was promoted: what is unlogged
+-- is empty then.
+CREATE UNLOGGED TABLE {schema}.inbox_runs (
+    run bigint  NOT NULL,
+    one boolean PRIMARY KEY DEFAULT true CHECK (one)
+);
 
 -- A key has a row from its first claim on. It is claimed while lease_until is
 -- set, lapsed or not. due is when it can be claimed, by itself or because its
@@ -78,6 +116,7 @@ CREATE TABLE {schema}.inbox_keys (
     lease_until bigint,
     due         bigint,
     begun       bigint,                          -- seq of the record that was last begun under the token
+    low         bigint   NOT NULL,               -- a pending record with a number below is at the front
     expires     bigint,                          -- it may be forgotten then if it has nothing pending
     tries       integer  NOT NULL DEFAULT 0,     -- attempts of the record in begun
     layout      smallint NOT NULL DEFAULT 1,

@@ -9,7 +9,7 @@
 -- long as lock_timeout allows, and fails; 2 waits as long, and answers for it.
 --
 -- Rows are written where they were found, by ctid: under the lock of the key nobody
--- moves them, and there is no other way to plan it.
+-- moves them, and there is no other way to plan it. A key is found when it is locked.
 --
 -- Every settlement that was not applied has a row: ended and followed are 1 for
 -- one that is stale, and 2 for one whose key stayed locked.
@@ -25,29 +25,38 @@ AS $pawl$
 DECLARE
     now    bigint;
     locked boolean[];
+    places tid[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.inbox_check_isolation();
     END IF;
     IF p_mode = 0 THEN
-        PERFORM FROM (
-            SELECT k.key FROM unnest(p_streams, p_keys, p_rounds) AS a(stream, key, round)
-            JOIN LATERAL (
-                SELECT t.key FROM {schema}.inbox_keys AS t WHERE t.key = a.key AND t.stream = a.stream FOR NO KEY UPDATE
+        places := ARRAY(
+            SELECT k.at FROM unnest(p_streams, p_keys, p_rounds) WITH ORDINALITY AS a(stream, key, round, n)
+            LEFT JOIN LATERAL (
+                SELECT t.ctid AS at FROM {schema}.inbox_keys AS t WHERE t.key = a.key AND t.stream = a.stream FOR NO KEY UPDATE
             ) AS k ON true
-            WHERE a.round = 1
-        ) AS l;
+            WHERE a.round = 1);
     ELSE
         locked := {schema}.inbox_lock_each(p_streams, p_keys);
     END IF;
     FOR turn IN 1 .. coalesce(p_rounds[cardinality(p_rounds)], 0) LOOP
+        IF turn > 1 OR places IS NULL THEN  -- those of the round before have moved
+            places := ARRAY(
+                SELECT k.at FROM unnest(p_streams, p_keys, p_rounds) WITH ORDINALITY AS a(stream, key, round, n)
+                LEFT JOIN LATERAL (
+                    SELECT t.ctid AS at FROM {schema}.inbox_keys AS t
+                    WHERE a.round = turn AND t.key = a.key AND t.stream = a.stream OFFSET 0
+                ) AS k ON true);
+        END IF;
         now := {schema}.inbox_now();
         RETURN QUERY
         WITH answer AS MATERIALIZED (
-            SELECT a.*, r.seq, r.at AS record_at, k.at AS key_at, k.tries, k.begun, b.seq AS next_seq, b.attempts AS next_attempts,
+            SELECT a.*, r.seq, r.at AS record_at, r.parked, k.tries, k.begun, b.seq AS next_seq, b.attempts AS next_attempts,
                 CASE
                     WHEN NOT coalesce(a.locked, true) THEN 2
                     WHEN a.end_kind = 0 THEN 0
+                    WHEN r.done_by IS NOT NULL THEN CASE WHEN r.done_by = a.token AND a.end_kind = 2 THEN 0 ELSE 1 END
                     WHEN r.state <> 1 THEN CASE
                         WHEN r.ended_by = a.token AND r.state = CASE a.end_kind WHEN 2 THEN 2 WHEN 4 THEN 3 WHEN 5 THEN 4 WHEN 8 THEN 6 END
                         THEN 0 ELSE 1 END
@@ -57,7 +66,7 @@ BEGIN
                 CASE
                     WHEN NOT coalesce(a.locked, true) THEN 2
                     WHEN a.follow = 0 THEN 0
-                    WHEN a.follow = 1 AND b.state IS DISTINCT FROM 1 THEN 1
+                    WHEN a.follow = 1 AND (b.state IS DISTINCT FROM 1 OR b.done) THEN 1
                     WHEN k.token IS NULL OR k.token <> a.token THEN 1
                     WHEN k.lease_until IS NULL THEN CASE WHEN a.follow = 6 THEN 0 ELSE 1 END
                     WHEN a.follow <> 1 THEN 10
@@ -68,25 +77,39 @@ BEGIN
                         SELECT FROM {schema}.inbox_records AS t
                         WHERE t.stream = a.stream AND t.key = a.key AND t.state = 1 AND t.seq >= k.begun AND t.seq < b.seq
                         AND (t.seq <> k.begun OR a.end_kind NOT IN (2, 4, 5, 8) OR r.seq IS DISTINCT FROM k.begun)
+                        AND (SELECT d.seq FROM {schema}.inbox_done AS d WHERE d.seq = t.seq) IS NULL
                     ) THEN 1
                     ELSE 10 END AS is_followed
             FROM unnest(p_rounds, p_streams, p_keys, p_tokens, p_ends, p_ids, p_errors, p_failures, p_follows, p_follow_ids, p_times,
-                p_seqs, p_follow_seqs, locked)
+                p_seqs, p_follow_seqs, locked, places)
                 WITH ORDINALITY AS a(round, stream, key, token, end_kind, end_id, error, failures, follow, follow_id, time,
-                end_seq, follow_seq, locked, n)
+                end_seq, follow_seq, locked, key_at, n)
             LEFT JOIN LATERAL (
-                SELECT t.ctid AS at, t.token, t.lease_until, t.begun, t.tries FROM {schema}.inbox_keys AS t
-                WHERE t.key = a.key AND t.stream = a.stream OFFSET 0
+                SELECT t.token, t.lease_until, t.begun, t.tries FROM {schema}.inbox_keys AS t
+                WHERE t.ctid = a.key_at AND t.key = a.key AND t.stream = a.stream OFFSET 0
             ) AS k ON true
-            LEFT JOIN LATERAL (
-                SELECT t.ctid AS at, t.seq, t.state, t.ended_by FROM {schema}.inbox_records AS t
-                WHERE a.end_kind <> 0 AND t.id = a.end_id AND t.rank < 16 AND t.stream = a.stream AND t.key = a.key
-                AND coalesce(nullif(a.end_seq, 0), t.seq) = t.seq LIMIT 1
+            LEFT JOIN LATERAL (  -- by its number where there is one, which costs less
+                SELECT f.*, CASE WHEN k.begun = f.seq AND k.tries > 0 THEN NULL  -- its end would have made that 0
+                    ELSE (SELECT d.ended_by FROM {schema}.inbox_done AS d WHERE d.seq = f.seq) END AS done_by FROM (
+                    SELECT t.ctid AS at, t.seq, t.state, t.ended_by, t.parked FROM {schema}.inbox_records AS t
+                    WHERE a.end_kind <> 0 AND a.end_seq > 0 AND t.seq = a.end_seq AND t.id || '' = a.end_id
+                    AND t.rank < 16 AND t.stream || '' = a.stream AND t.key = a.key
+                    UNION ALL
+                    SELECT t.ctid AS at, t.seq, t.state, t.ended_by, t.parked FROM {schema}.inbox_records AS t
+                    WHERE a.end_kind <> 0 AND coalesce(a.end_seq, 0) = 0 AND t.id = a.end_id
+                    AND t.rank < 16 AND t.stream || '' = a.stream AND t.key = a.key
+                ) AS f LIMIT 1
             ) AS r ON true
             LEFT JOIN LATERAL (
-                SELECT t.seq, t.state, t.attempts FROM {schema}.inbox_records AS t
-                WHERE a.follow = 1 AND t.id = a.follow_id AND t.rank < 16 AND t.stream = a.stream AND t.key = a.key
-                AND coalesce(nullif(a.follow_seq, 0), t.seq) = t.seq LIMIT 1
+                SELECT f.*, (SELECT d.seq FROM {schema}.inbox_done AS d WHERE d.seq = f.seq) IS NOT NULL AS done FROM (
+                    SELECT t.seq, t.state, t.attempts FROM {schema}.inbox_records AS t
+                    WHERE a.follow = 1 AND a.follow_seq > 0 AND t.seq = a.follow_seq AND t.id || '' = a.follow_id
+                    AND t.rank < 16 AND t.stream || '' = a.stream AND t.key = a.key
+                    UNION ALL
+                    SELECT t.seq, t.state, t.attempts FROM {schema}.inbox_records AS t
+                    WHERE a.follow = 1 AND coalesce(a.follow_seq, 0) = 0 AND t.id = a.follow_id
+                    AND t.rank < 16 AND t.stream || '' = a.stream AND t.key = a.key
+                ) AS f LIMIT 1
             ) AS b ON true
             WHERE a.round = turn
         ), records AS (
@@ -103,7 +126,11 @@ BEGIN
                 erases = CASE a.end_kind WHEN 2 THEN now + coalesce(nullif(p_bodies, 0), p_retention)
                     WHEN 4 THEN now + p_keep WHEN 5 THEN now + p_keep END
             FROM answer AS a
-            WHERE a.is_ended = 10 AND t.ctid = a.record_at AND t.state + 0 = 1
+            WHERE a.is_ended = 10 AND (a.end_kind <> 2 OR a.parked) AND t.ctid = a.record_at AND t.state + 0 = 1
+        ), done AS (
+            INSERT INTO {schema}.inbox_done (seq, ended_by, settled, expires, erases, attempts)
+            SELECT a.seq, a.token, now, now + p_retention, now + coalesce(nullif(p_bodies, 0), p_retention), a.tries
+            FROM answer AS a WHERE a.is_ended = 10 AND a.end_kind = 2 AND NOT a.parked
         ), keys AS (
             UPDATE {schema}.inbox_keys AS t SET
                 lease_until = CASE WHEN a.end_kind = 3 AND a.is_ended = 10 OR a.follow = 6 AND a.is_followed = 10 THEN NULL
@@ -112,11 +139,13 @@ BEGIN
                     WHEN a.follow = 7 AND a.is_followed = 10 THEN now + coalesce(a.time, 0)
                     WHEN a.follow = 6 AND a.is_followed = 10 THEN CASE WHEN EXISTS (
                         SELECT FROM {schema}.inbox_records AS p
-                        WHERE p.stream = a.stream AND p.key = a.key AND p.state = 1 AND (a.is_ended <> 10 OR p.seq <> a.seq)
+                        WHERE p.stream = a.stream AND p.key = a.key AND p.state = 1 AND p.seq >= t.low AND (a.is_ended <> 10 OR p.seq <> a.seq)
+                        AND (SELECT d.seq FROM {schema}.inbox_done AS d WHERE d.seq = p.seq) IS NULL
                     ) THEN now END
                     ELSE t.due END,
                 begun = CASE WHEN a.follow = 1 AND a.is_followed = 10 THEN a.next_seq ELSE t.begun END,
-                tries = CASE WHEN a.follow = 1 AND a.is_followed = 10 THEN a.next_attempts + 1 ELSE t.tries END,
+                tries = CASE WHEN a.follow = 1 AND a.is_followed = 10 THEN a.next_attempts + 1
+                    WHEN a.is_ended = 10 AND a.end_kind <> 3 THEN 0 ELSE t.tries END,
                 expires = now + p_retention
             FROM answer AS a
             WHERE (a.is_ended = 10 OR a.is_followed = 10) AND t.ctid = a.key_at

@@ -51,12 +51,15 @@ BEGIN
         ) AS locked;
         -- Its keys stay: a claim finds that they have nothing pending.
         WITH gone AS (
-            DELETE FROM {schema}.inbox_records AS t WHERE t.id = p_id RETURNING t.state, t.stream, t.key
+            DELETE FROM {schema}.inbox_records AS t WHERE t.id = p_id RETURNING t.seq, t.state, t.stream, t.key
+        ), done AS (
+            DELETE FROM {schema}.inbox_done AS t USING gone AS g WHERE t.seq = g.seq
         )
         UPDATE {schema}.inbox_keys AS t SET expires = {schema}.inbox_now() + p_retention
         FROM gone AS g WHERE g.state = 1 AND t.key = g.key AND t.stream = g.stream;
         RETURN 0;
     END IF;
+    PERFORM {schema}.inbox_change_done(p_id);
     now := {schema}.inbox_now();
     FOR r IN SELECT * FROM {schema}.inbox_records AS t WHERE t.id = p_id ORDER BY t.rank FOR UPDATE LOOP
         IF r.changed_by = p_nonce THEN

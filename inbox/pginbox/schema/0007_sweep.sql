@@ -10,6 +10,7 @@ AS $pawl$
 DECLARE
     now     bigint := {schema}.inbox_now();
     gone    bigint[];
+    undone  bigint[];
     ids     text[];
     digests bytea[];
     k       record;
@@ -24,10 +25,16 @@ BEGIN
         SELECT r.seq FROM {schema}.inbox_records AS r
         WHERE r.seq > p_after AND r.seq <= next_after AND r.state <> 1 AND r.expires <= now AND r.form & 2 = 0
         ORDER BY r.seq FOR UPDATE SKIP LOCKED);
+    undone := ARRAY(
+        SELECT r.seq FROM {schema}.inbox_records AS r JOIN {schema}.inbox_done AS d ON d.seq = r.seq
+        WHERE d.seq > p_after AND d.seq <= next_after AND r.seq > p_after AND r.seq <= next_after AND d.expires <= now AND r.form & 2 = 0
+        FOR UPDATE SKIP LOCKED);
+    DELETE FROM {schema}.inbox_done AS t WHERE t.seq = ANY (undone);
+    gone := gone || undone;
     -- The first of an event keeps the digest that the event is known by: another
     -- record of the event takes its place.
     WITH deleted AS (
-        DELETE FROM {schema}.inbox_records AS t WHERE t.seq = ANY (gone) AND t.state <> 1
+        DELETE FROM {schema}.inbox_records AS t WHERE t.seq = ANY (gone)
         RETURNING t.id, t.rank, coalesce(t.first_digest, t.digest) AS digest
     )
     SELECT count(*), array_agg(d.id) FILTER (WHERE d.rank = 0), array_agg(d.digest) FILTER (WHERE d.rank = 0)
@@ -44,6 +51,24 @@ BEGIN
         SELECT r.seq FROM {schema}.inbox_records AS r
         WHERE r.seq > p_after AND r.seq <= next_after AND r.state <> 1 AND r.erases <= now AND r.deleted IS NULL AND r.form & 2 = 0
         FOR NO KEY UPDATE SKIP LOCKED);
+    UPDATE {schema}.inbox_records AS t SET
+        payload = NULL, context = NULL, last_error = '', failures = NULL, trace = '', form = 4, deleted = now
+    WHERE t.seq IN (
+        SELECT r.seq FROM {schema}.inbox_records AS r JOIN {schema}.inbox_done AS d ON d.seq = r.seq
+        WHERE d.seq > p_after AND d.seq <= next_after AND r.seq > p_after AND r.seq <= next_after AND d.erases <= now
+        AND r.deleted IS NULL AND r.form & 2 = 0
+        FOR NO KEY UPDATE SKIP LOCKED);
+    -- The front of a stream goes on as its workers say. Should it have passed a record,
+    -- such as after a failover that lost numbers, it goes back to it.
+    UPDATE {schema}.inbox_fronts AS t SET floor = p.seq
+    FROM (
+        SELECT r.stream, min(r.seq) AS seq FROM {schema}.inbox_records AS r
+        WHERE r.seq > p_after AND r.seq <= next_after AND r.state + 0 = 1 AND NOT r.parked
+        AND (SELECT d.seq FROM {schema}.inbox_done AS d WHERE d.seq = r.seq) IS NULL
+        AND (SELECT k.due FROM {schema}.inbox_keys AS k WHERE k.key = r.key AND k.stream = r.stream) IS NULL
+        GROUP BY r.stream
+    ) AS p
+    WHERE t.stream = p.stream AND t.floor > p.seq;
     IF looked < p_n THEN
         next_after := NULL;
     END IF;
@@ -63,7 +88,9 @@ BEGIN
             AND t.expires <= now AND (t.lease_until IS NULL AND t.due IS NULL OR t.lease_until <= now) FOR UPDATE SKIP LOCKED);
         DELETE FROM {schema}.inbox_keys AS t
         WHERE t.key = k.key AND t.stream = k.stream
-        AND NOT EXISTS (SELECT FROM {schema}.inbox_records AS r WHERE r.stream = k.stream AND r.key = k.key AND r.state = 1);
+        AND NOT EXISTS (
+            SELECT FROM {schema}.inbox_records AS r WHERE r.stream = k.stream AND r.key = k.key AND r.state = 1
+            AND (SELECT d.seq FROM {schema}.inbox_done AS d WHERE d.seq = r.seq) IS NULL);
     END LOOP;
     IF p_n > 0 THEN
         next_key := NULL; next_stream := NULL;

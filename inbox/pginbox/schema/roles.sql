@@ -28,7 +28,7 @@ BEGIN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {ingest}, {worker}, {operator}, {purge}', f);
         ELSIF f::text ~ 'inbox_accept' THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {ingest}', f);
-        ELSIF f::text ~ 'inbox_(claim|take|park|settle|lock_each)' THEN
+        ELSIF f::text ~ 'inbox_(claim|take|pass|settle|lock_each)' THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {worker}', f);
         ELSIF f::text ~ 'inbox_(change|list|totals)' THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {operator}', f);
@@ -49,16 +49,22 @@ GRANT UPDATE (state, attempts, last_error, failures, next, parked, ended_by, set
     ON {schema}.inbox_records TO {worker};
 GRANT SELECT, INSERT, UPDATE ON {schema}.inbox_keys TO {worker};
 GRANT SELECT, INSERT, UPDATE ON {schema}.inbox_asks TO {worker};
+GRANT SELECT, INSERT ON {schema}.inbox_done TO {worker};
+GRANT SELECT, INSERT, UPDATE ON {schema}.inbox_fronts, {schema}.inbox_runs TO {worker};
 GRANT SELECT ON SEQUENCE {schema}.inbox_seq TO {worker};
 
 GRANT SELECT, DELETE ON {schema}.inbox_records TO {operator};
 GRANT UPDATE (seq, since, state, attempts, ended_by, parked, settled, expires, erases, next, changed_by, action_kinds, action_times,
     action_actors, action_notes, payload, context, last_error, failures, trace, form, deleted) ON {schema}.inbox_records TO {operator};
-GRANT SELECT (key, stream, begun, tries, expires), UPDATE (expires) ON {schema}.inbox_keys TO {operator};
+GRANT SELECT (key, stream, begun, low, tries, due, expires), UPDATE (expires) ON {schema}.inbox_keys TO {operator};
+GRANT SELECT, DELETE ON {schema}.inbox_done TO {operator};
+GRANT SELECT ON {schema}.inbox_fronts TO {operator};
 GRANT USAGE ON SEQUENCE {schema}.inbox_seq TO {operator};
 
-GRANT SELECT (seq, id, rank, state, digest, first_digest, form, expires, erases, deleted, stream, key), DELETE
+GRANT SELECT (seq, id, rank, state, digest, first_digest, form, expires, erases, deleted, stream, key, parked), DELETE
     ON {schema}.inbox_records TO {purge};
 GRANT UPDATE (rank, first_digest, payload, context, last_error, failures, trace, form, deleted) ON {schema}.inbox_records TO {purge};
 GRANT SELECT (key, stream, expires, lease_until, due), UPDATE (expires), DELETE ON {schema}.inbox_keys TO {purge};
 GRANT SELECT, UPDATE (layout), DELETE ON {schema}.inbox_asks TO {purge};
+GRANT SELECT, UPDATE (layout), DELETE ON {schema}.inbox_done TO {purge};
+GRANT SELECT, UPDATE (floor) ON {schema}.inbox_fronts TO {purge};
