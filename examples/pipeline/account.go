@@ -37,11 +37,21 @@ type account struct {
 	Dropped   *int    `json:"dropped,omitempty"`
 	Unordered *uint64 `json:"unordered,omitempty"`
 
+	// Replies, of all runs on the same data and log.
+	Sent           int `json:"sent"`            // distinct ones that the gateway has sent
+	SentTwice      int `json:"sent_twice"`      // that it has sent more often than once
+	UnknownSettled int `json:"unknown_settled"` // that nobody could tell of, at some time
+	Dead           int `json:"dead"`            // given up
+	InReview       int `json:"in_review"`       // for a person to decide
+	Findings       int `json:"findings"`        // open: what the checks saw, and has not gone
+
 	Seconds float64 `json:"seconds"`
 	OK      bool    `json:"ok"`
 	Error   string  `json:"error,omitempty"` // why the run ended early
 
 	list                      []effect
+	replies                   int    // that are due
+	raised                    uint64 // findings, in this run
 	sentForged, sentMalformed int
 	wrong                     []string // what should not have been, at most 10
 }
@@ -100,8 +110,12 @@ func (a *account) count(ctx context.Context, p *program, sent *schedule) error {
 			return err
 		}
 	}
+	if err := p.store.answers().count(ctx, p.gateway.setup.Log, a); err != nil {
+		return err
+	}
 	a.OK = uint64(a.Effects) == a.Events && a.Pending == 0 && a.EffectsDuplicated == 0 &&
 		(a.OrderViolations == nil || *a.OrderViolations == 0) &&
+		a.Sent == a.replies && a.SentTwice == 0 && a.Dead == 0 && a.InReview == 0 && a.Findings == 0 &&
 		len(a.wrong) == 0 && a.Rejected == a.sentForged && a.Quarantined >= uint64(a.sentMalformed)
 	return nil
 }
@@ -125,6 +139,9 @@ func (a *account) table(w io.Writer) {
 	if a.Unordered != nil {
 		row("unordered", *a.Unordered, "effects on arrival, without the order store")
 	}
+	row("sent", a.Sent, fmt.Sprintf("of %d replies; %d twice, %d unknown at first, %d dead, %d for a person",
+		a.replies, a.SentTwice, a.UnknownSettled, a.Dead, a.InReview))
+	row("findings", a.Findings, fmt.Sprintf("open, of %d in this run", a.raised))
 	t.Flush()
 	if a.Error != "" {
 		fmt.Fprintln(w, "ended early:", a.Error)
@@ -134,7 +151,7 @@ func (a *account) table(w io.Writer) {
 	}
 	verdict := "not ok"
 	if a.OK {
-		verdict = "ok: every event has had its effect exactly once"
+		verdict = "ok: every event has had its effect, and every message its reply, exactly once"
 	}
 	fmt.Fprintf(w, "%s, in %.2f s\n", verdict, a.Seconds)
 }

@@ -14,20 +14,24 @@ import (
 
 	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/dedup/boltdedup"
+	"github.com/pawl-go/pawl/dlq/boltdlq"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/inbox/boltinbox"
 	"github.com/pawl-go/pawl/order"
 	"github.com/pawl-go/pawl/order/boltorder"
+	"github.com/pawl-go/pawl/reconcile/boltreconcile"
 )
 
 // bolt keeps events, claims, effects and numbers in one file.
 type bolt struct {
 	*boltNumbers
+	*replies
 	db        *bbolt.DB
 	temporary bool
 	box       *boltinbox.Store
 	claims    *boltdedup.Store // nil: claims are kept elsewhere
 	guard     *dedup.Guard
+	lanes     *boltorder.Store // of the events and of the replies, in two scopes
 }
 
 var (
@@ -80,6 +84,23 @@ func (b *bolt) use(claims dedup.Store) (err error) {
 	if b.box, err = boltinbox.New(b.db, nil); err != nil {
 		return err
 	}
+	if b.lanes, err = boltorder.New(b.db, nil); err != nil {
+		return err
+	}
+	operations, err := boltreconcile.New(b.db, nil)
+	if err != nil {
+		return err
+	}
+	letters, err := boltdlq.New(b.db, nil)
+	if err != nil {
+		return err
+	}
+	b.replies, err = newReplies(outbound{
+		lanes: b.lanes, operations: operations, said: operations.Timeline(), letters: letters, findings: operations.Checks(),
+	}, settleTime)
+	if err != nil {
+		return err
+	}
 	if claims == nil {
 		if b.claims, err = boltdedup.New(b.db, nil); err != nil {
 			return err
@@ -119,27 +140,35 @@ func (b *bolt) close() error { return closeFile(b.db, b.temporary) }
 func (b *bolt) handle(ctx context.Context, e effect) error {
 	if b.claims == nil {
 		return b.guard.Do(ctx, dedup.Request{ID: e.ID}, func(context.Context) error {
-			return b.db.Batch(func(tx *bbolt.Tx) error { return write(tx, e) })
+			return b.db.Batch(func(tx *bbolt.Tx) error { return b.have(ctx, tx, e) })
 		})
 	}
 	return b.db.Batch(func(tx *bbolt.Tx) error { return b.handleIn(ctx, tx, e) })
 }
 
 func (b *bolt) handleIn(ctx context.Context, tx *bbolt.Tx, e effect) error {
-	return b.guard.With(b.claims.Tx(tx)).Do(ctx, dedup.Request{ID: e.ID}, func(context.Context) error { return write(tx, e) })
+	return b.guard.With(b.claims.Tx(tx)).Do(ctx, dedup.Request{ID: e.ID}, func(ctx context.Context) error { return b.have(ctx, tx, e) })
 }
 
-// inTx delivers messages of an order store in the same file: the effects, their
+// have has an effect, and answers.
+func (b *bolt) have(ctx context.Context, tx *bbolt.Tx, e effect) error {
+	if err := b.enqueue(ctx, b.lanes.Tx(tx), e); err != nil {
+		return err
+	}
+	return write(tx, e)
+}
+
+// inTx delivers messages of the order store in the same file: the effects, their
 // completions and the move of the cursor are one commit.
-func (b *bolt) inTx(s *boltorder.Store, effectOf func(order.Message) effect) order.TxHandler {
-	return s.InTx(func(ctx context.Context, tx *bbolt.Tx, m order.Message) error {
+func (b *bolt) inTx(effectOf func(order.Message) effect) order.TxHandler {
+	return b.lanes.InTx(func(ctx context.Context, tx *bbolt.Tx, m order.Message) error {
 		return b.handleIn(ctx, tx, effectOf(m))
 	})
 }
 
-// together binds the inbox and an order store in the same file to one transaction.
-func (b *bolt) together(s *boltorder.Store, fn func(order.Store, inbox.Store) error) error {
-	return b.db.Batch(func(tx *bbolt.Tx) error { return fn(s.Tx(tx), b.box.Tx(tx)) })
+// together binds the inbox and the order store in the same file to one transaction.
+func (b *bolt) together(fn func(order.Store, inbox.Store) error) error {
+	return b.db.Batch(func(tx *bbolt.Tx) error { return fn(b.lanes.Tx(tx), b.box.Tx(tx)) })
 }
 
 func write(tx *bbolt.Tx, e effect) error {
@@ -192,6 +221,9 @@ func (b *bolt) ordered(by string) (name string, changed bool, err error) {
 	})
 	return name, changed, err
 }
+
+// place is beside the file.
+func (b *bolt) place(context.Context) (string, error) { return b.db.Path() + ".gateway", nil }
 
 func (b *bolt) orderedBy(by string) error {
 	return b.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(runBucket).Put([]byte("order"), []byte(by)) })

@@ -20,9 +20,13 @@ import (
 // is seen.
 type effect struct {
 	ID, Key string
+	Reply   bool     `json:",omitempty"` // the event is a message, which is answered
 	At      position // with -order
 	Way     way
 }
+
+// effectOn is the effect of an event on its arrival.
+func effectOn(r inbox.Record) effect { return effect{ID: r.ID, Key: r.Key, Reply: due(r.Event)} }
 
 func (e effect) String() string { return e.ID + "\t" + e.Key }
 
@@ -42,8 +46,10 @@ type storage interface {
 	// number returns the positions of events: an event that has none gets the next
 	// of its lane, one that has keeps it.
 	number(ctx context.Context, events []inbox.Event) ([]position, error)
-	// handle has the effect of an event, once.
+	// handle has the effect of an event, once. The reply to a message enters its lane with
+	// it: in the same transaction or, where there is none, before it.
 	handle(ctx context.Context, e effect) error
+	answers() *replies
 	// effects returns all effects, in the order in which they happened.
 	effects() ([]effect, error)
 	// ordered says whether the events can go through an order store; an empty name
@@ -51,6 +57,8 @@ type storage interface {
 	// used another store. Once the store knows all events, orderedBy notes it.
 	ordered(by string) (name string, changed bool, err error)
 	orderedBy(by string) error
+	// place is where the gateway's log lies that goes with these data, if they are kept.
+	place(ctx context.Context) (string, error)
 	close() error
 }
 

@@ -19,21 +19,10 @@ func (o *ordering) count(ctx context.Context, s *schedule, a *account) error {
 		if len(l.Ledgers) > 0 {
 			lanes++
 		}
+		a.addsUp(l)
 		for _, e := range l.Ledgers {
-			below := e.Delivered + e.Void + e.Skipped + e.Late
-			above := e.Buffered + e.Parked + e.Unordered + e.VoidAhead + e.Missing
-			if below != e.Cursor-e.Base || above != e.Head-e.Cursor {
-				a.note("the account of a lane does not add up: %+v", e)
-			}
-			if e.Buffered+e.Parked > 0 || e.Missing > 0 && e.Unordered == 0 {
-				a.note("a lane has not come to its end: %+v", e)
-			}
 			skipped += e.Skipped
 			outside += e.OutOfOrder + e.Unordered
-		}
-		in := l.Arrivals
-		if in.Pushed != in.Accepted+in.Duplicate+in.Conflict+in.Late+in.Stale+in.Full+in.TooFar {
-			a.note("the arrivals of a lane do not add up: %+v", in)
 		}
 	}
 	for q := (order.Query{N: 1000}); ; {
@@ -67,6 +56,25 @@ func (o *ordering) count(ctx context.Context, s *schedule, a *account) error {
 		}
 	}
 	return nil
+}
+
+// addsUp notes what is wrong with the account of a lane: every number is in one place,
+// and at the end none waits.
+func (a *account) addsUp(l order.Account) {
+	for _, e := range l.Ledgers {
+		below := e.Delivered + e.Void + e.Skipped + e.Late
+		above := e.Buffered + e.Parked + e.Unordered + e.VoidAhead + e.Missing
+		if below != e.Cursor-e.Base || above != e.Head-e.Cursor {
+			a.note("the account of a lane does not add up: %+v", e)
+		}
+		if e.Buffered+e.Parked > 0 || e.Missing > 0 && e.Unordered == 0 {
+			a.note("a lane has not come to its end: %+v", e)
+		}
+	}
+	in := l.Arrivals
+	if in.Pushed != in.Accepted+in.Duplicate+in.Conflict+in.Late+in.Stale+in.Full+in.TooFar {
+		a.note("the arrivals of a lane do not add up: %+v", in)
+	}
 }
 
 // orderViolations counts effects numbered below one that had already happened in

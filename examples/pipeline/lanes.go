@@ -44,13 +44,9 @@ func openLanes(ctx context.Context, c config, s storage, o *outage) (*lanes, err
 	case c.orderStore == "memory":
 		l.store, l.recall = order.NewMemory(), true
 	case c.orderStore == "bolt" && inFile:
-		store, err := boltorder.New(file.db, nil)
-		if err != nil {
-			return nil, err
-		}
-		l.together = func(fn func(order.Store, inbox.Store) error) error { return file.together(store, fn) }
-		if l.store = store; file.claims != nil {
-			l.inTx = func(effectOf func(order.Message) effect) order.TxHandler { return file.inTx(store, effectOf) }
+		l.together = file.together
+		if l.store = file.lanes; file.claims != nil {
+			l.inTx = file.inTx
 		}
 	case c.orderStore == "bolt":
 		db, temporary, err := openFile("")

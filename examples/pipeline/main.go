@@ -10,6 +10,7 @@
 //	go run ./examples/pipeline -store postgres -postgres postgres://localhost/db
 //	go run ./examples/pipeline -order -shuffle 50 -drop 0.05
 //	go run ./examples/pipeline -order -order-store redis -degrade
+//	go run ./examples/pipeline -store bolt -data events.db -gateway-log replies.tsv -gateway-faults 0.3
 //
 // Every event has exactly one effect, however often its body is delivered, and
 // also when the program is killed at any moment and run again with the same
@@ -17,6 +18,13 @@
 // pawl_pipeline, for the next run. It exits with 0 if that holds, 1 if it does not, and 2
 // on bad flags, without a body of a known provider, or with -degrade without a
 // redis-server.
+//
+// Every message gets one reply; statuses and events of accounts get none. It goes out
+// through the lane of its account and the ledger of what was sent, to a gateway that is
+// a process of its own, started by this program. The gateway refuses, breaks down, hangs
+// up after it has done what it was asked for, loses its receipts, repeats them, and does
+// not find at once what it has done. It would send a reply twice if it were asked twice.
+// That its log has each reply once is held also when this program, or both, are killed.
 //
 // With -order the deliverer numbers each event within its ordering key, in a
 // header beside the body (see positionHeader), and the effects of a key happen in
@@ -43,6 +51,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == gatewayArg {
+		os.Exit(gateway(os.Stdin, os.Stdout, os.Stderr))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -60,6 +71,8 @@ type config struct {
 	redis, postgres string
 	seed            uint64
 	effects         string
+	gatewayLog      string
+	gatewayFaults   float64
 	json            bool
 	progress        io.Writer // nil: none
 }
@@ -115,6 +128,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.StringVar(&c.postgres, "postgres", "", "`URL` of the PostgreSQL of -store and -order-store, such as postgres://localhost/db")
 	f.Uint64Var(&c.seed, "seed", 1, "`seed` of the faults")
 	f.StringVar(&c.effects, "effects", "", "write one line per effect to this `file`: identity, tab, ordering key")
+	f.StringVar(&c.gatewayLog, "gateway-log", "", "`file` in which the gateway writes one line per reply it sends: operation ID, tab, ordering key;\ndata without an event begin it anew; default: a temporary one, and with -data the file beside it with .gateway behind its name")
+	f.Float64Var(&c.gatewayFaults, "gateway-faults", 0.1, "`probability` of each fault of the gateway, at most 0.9")
 	f.BoolVar(&c.json, "json", false, "print the account as one JSON object on stdout")
 	if err := f.Parse(args); err != nil {
 		return c, err
@@ -138,6 +153,9 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		if !(p >= 0 && p <= 1) {
 			return c, fmt.Errorf("-%s %v: not a probability", name, p)
 		}
+	}
+	if !(c.gatewayFaults >= 0 && c.gatewayFaults <= 0.9) {
+		return c, fmt.Errorf("-gateway-faults %v: not 0 to 0.9", c.gatewayFaults)
 	}
 	return c, c.checkOrder()
 }

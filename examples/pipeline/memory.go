@@ -9,12 +9,16 @@ import (
 	"sync"
 
 	"github.com/pawl-go/pawl/dedup"
+	"github.com/pawl-go/pawl/dlq"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/order"
+	"github.com/pawl-go/pawl/reconcile"
 )
 
 // memory keeps everything in this process.
 type memory struct {
 	*memoryNumbers
+	*replies
 	box   *inbox.Memory
 	guard *dedup.Guard
 	mu    sync.Mutex
@@ -35,7 +39,16 @@ func openMemory(claims dedup.Store) (*memory, error) {
 	}
 	box := inbox.NewMemory()
 	box.SetLimit(math.MaxInt32)
-	return &memory{memoryNumbers: numbers, box: box, guard: guard}, nil
+	operations := reconcile.NewMemory()
+	operations.SetLimit(math.MaxInt32)
+	replies, err := newReplies(outbound{
+		lanes: order.NewMemory(), operations: operations, said: reconcile.NewTimelineMemory(), letters: dlq.NewMemory(),
+		findings: reconcile.NewCheckMemory(),
+	}, settleTime)
+	if err != nil {
+		return nil, err
+	}
+	return &memory{memoryNumbers: numbers, replies: replies, box: box, guard: guard}, nil
 }
 
 // memoryClaims are as many as there are events.
@@ -51,8 +64,13 @@ func (m *memory) close() error        { return nil }
 func (m *memory) ordered(string) (string, bool, error) { return newName(), false, nil }
 func (m *memory) orderedBy(string) error               { return nil }
 
+func (m *memory) place(context.Context) (string, error) { return "", nil }
+
 func (m *memory) handle(ctx context.Context, e effect) error {
-	return m.guard.Do(ctx, dedup.Request{ID: e.ID}, func(context.Context) error {
+	return m.guard.Do(ctx, dedup.Request{ID: e.ID}, func(ctx context.Context) error {
+		if err := m.enqueue(ctx, nil, e); err != nil {
+			return err
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.list = append(m.list, e)

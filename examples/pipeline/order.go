@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl/inbox"
@@ -73,7 +74,8 @@ func (o *ordering) inTurn(m order.Message) effect {
 }
 
 func effectOf(m order.Message, w way) effect {
-	return effect{ID: m.ID, Key: string(m.Context), At: position{m.Key, m.Position}, Way: w}
+	key, reply := strings.CutPrefix(string(m.Context), answered)
+	return effect{ID: m.ID, Key: key, Reply: reply, At: position{m.Key, m.Position}, Way: w}
 }
 
 // push is the handler of the inbox. Where both are in one file, an event leaves the
@@ -118,8 +120,16 @@ func taken(answers []order.Answer, err error) error {
 }
 
 func message(r inbox.Record, at position) order.Message {
-	return order.Message{Key: at.Lane, Position: at.Position, ID: r.ID, Payload: r.Payload, Context: []byte(r.Key)}
+	e := effectOn(r)
+	m := order.Message{Key: at.Lane, Position: at.Position, ID: e.ID, Payload: r.Payload, Context: []byte(e.Key)}
+	if e.Reply {
+		m.Context = []byte(answered + e.Key)
+	}
+	return m
 }
+
+// answered stands before the ordering key in the context of what is answered.
+const answered = "reply\t"
 
 // arrived takes what the order store does not answer for: the effects happen in
 // the order of arrival, and what happened is refused when it comes again.

@@ -32,7 +32,7 @@ func ordered(t *testing.T, args ...string) account {
 	return a
 }
 
-// Every combination of stores and faults has the same events, lanes and effects.
+// All stores and faults have the same events, lanes and effects.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	plain := runs(t, 0)
@@ -46,7 +46,11 @@ func TestOrder(t *testing.T) {
 		{"-store", "bolt"},
 		{"-store", "bolt", "-order-store", "memory"},
 	} {
-		for _, f := range [][]string{nil, {"-dup", "1"}, {"-shuffle", "1000"}, faults(), faults("-seed", "2")} {
+		some := [][]string{faults("-seed", "2"), {"-shuffle", "1000"}}
+		if len(stores) == 2 && stores[1] == "memory" { // where it costs least
+			some = append(some, nil, []string{"-dup", "1"}, faults())
+		}
+		for _, f := range some {
 			a := ordered(t, append(f, stores...)...)
 			if a.Events != plain.Events || *a.Lanes != lanes || *a.GapsSkipped != 0 || a.Dropped != nil {
 				t.Errorf("%v %v: %+v, without faults %d events in %d lanes", stores, f, a, plain.Events, lanes)

@@ -19,6 +19,7 @@ type program struct {
 	box     *inbox.Box
 	order   *ordering // nil without -order
 	outage  *outage   // nil without -degrade
+	gateway *gatewayClient
 }
 
 // pipeline delivers, works and counts.
@@ -72,9 +73,10 @@ func (p *program) open(ctx context.Context) (closeAll func() error, err error) {
 		return closeAll, err
 	}
 	opened = append(opened, p.store.close)
-	if p.box, err = inbox.New(p.store.events(), nil); err != nil {
+	if err = p.openGateway(ctx); err != nil {
 		return closeAll, err
 	}
+	opened = append(opened, p.gateway.close)
 	if !p.config.order {
 		_, _, err = p.store.ordered("")
 		return closeAll, err
@@ -96,6 +98,26 @@ func (p *program) open(ctx context.Context) (closeAll func() error, err error) {
 	return closeAll, err
 }
 
+// openGateway says where the gateway's log lies. Data without an event have no reply
+// either, and begin it anew.
+func (p *program) openGateway(ctx context.Context) (err error) {
+	if p.box, err = inbox.New(p.store.events(), nil); err != nil {
+		return err
+	}
+	path := p.gatewayLog
+	if path == "" && p.kept() {
+		if path, err = p.store.place(ctx); err != nil {
+			return err
+		}
+	}
+	t, err := p.box.Totals(ctx)
+	if err != nil {
+		return err
+	}
+	p.gateway, err = newGateway(p.config, path, !p.kept() || t == (inbox.Totals{}))
+	return err
+}
+
 // work delivers while the workers run, until nothing is left to do.
 func (p *program) work(ctx context.Context, s *schedule) error {
 	working, stop := context.WithCancel(ctx)
@@ -109,12 +131,17 @@ func (p *program) work(ctx context.Context, s *schedule) error {
 	if p.outage != nil {
 		workers = append(workers, p.outage.failover.Run)
 	}
+	replies, err := p.store.answers().work(p.gateway)
+	if err != nil {
+		return err
+	}
+	workers = append(workers, replies...)
 	ended := make(chan error, len(workers))
 	for _, run := range workers {
 		go func() { ended <- run(working) }()
 	}
 
-	err := p.deliver(ctx, s.deliveries)
+	err = p.deliver(ctx, s.deliveries)
 	if err == nil {
 		err = p.drain(ctx)
 	}
@@ -143,19 +170,26 @@ func (p *program) handler() func(context.Context, inbox.Record) inbox.Outcome {
 		return p.order.push
 	}
 	return func(ctx context.Context, r inbox.Record) inbox.Outcome {
-		return inbox.OutcomeOf(p.store.handle(ctx, effect{ID: r.ID, Key: r.Key}))
+		return inbox.OutcomeOf(p.store.handle(ctx, effectOn(r)))
 	}
 }
 
 // drain waits until nothing is left to do.
 func (p *program) drain(ctx context.Context) error {
-	if err := p.handedOver(ctx); err != nil || p.order == nil {
+	if err := p.handedOver(ctx); err != nil {
 		return err
 	}
-	if err := wait(ctx, "events wait for their turn", p.order.waiting); err != nil || p.outage == nil {
-		return err
+	if p.order != nil {
+		if err := wait(ctx, "events wait for their turn", p.order.waiting); err != nil {
+			return err
+		}
 	}
-	return p.outage.handBack(ctx)
+	if p.outage != nil {
+		if err := p.outage.handBack(ctx); err != nil {
+			return err
+		}
+	}
+	return wait(ctx, "replies are not settled", p.store.answers().waiting)
 }
 
 // handedOver waits until the inbox has handed over what it has accepted.

@@ -15,17 +15,16 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-
-	"github.com/pawl-go/pawl/internal/testenv"
 )
 
 // asProgram makes this test binary the program itself.
 const asProgram = "PIPELINE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(asProgram) != "" || len(os.Args) == 2 && os.Args[1] == gatewayArg {
 		main()
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // each gateway would take a second to end
 	os.Exit(m.Run())
 }
 
@@ -41,10 +40,12 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runs the program and returns its account.
+// runs the program and returns its account. The gateway does nothing wrong unless the
+// arguments say so: what it does costs time.
 func runs(t *testing.T, want int, args ...string) account {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
+	args = append([]string{"-gateway-faults", "0"}, args...)
 	if got := run(t.Context(), append(args, "-json"), &stdout, &stderr); got != want {
 		t.Fatalf("%v exits with %d, want %d:\n%s%s", args, got, want, stdout.Bytes(), stderr.Bytes())
 	}
@@ -69,7 +70,7 @@ func TestEveryEventHasOneEffect(t *testing.T) {
 			if plain.Events == 0 || !plain.OK || plain.Rejected != 0 || plain.Deliveries != plain.Bodies {
 				t.Errorf("without faults: %+v", plain)
 			}
-			for seed := range 3 {
+			for seed := range 2 {
 				a := runs(t, 0, faults("-store", store, "-seed", fmt.Sprint(seed))...)
 				if a.Events != plain.Events || a.Effects != plain.Effects || !a.OK {
 					t.Errorf("faults change events and effects: %+v, without %+v", a, plain)
@@ -206,6 +207,7 @@ func TestBadFlags(t *testing.T) {
 		{"-order", "-order-store", "postgres"}, {"-order", "-order-store", "redis", "-redis", "here"},
 		{"-order", "-order-store", "postgres", "-postgres", "://"}, {"-redis", "redis://localhost"},
 		{"-order", "-postgres", "postgres://localhost/x"}, {"-degrade"}, {"-order", "-degrade"},
+		{"-gateway-faults", "0.91"}, {"-gateway-faults", "NaN"}, {"-gateway-faults", "-1"},
 		{"-order", "-order-store", "redis", "-degrade", "-redis", "redis://localhost"},
 	} {
 		runs(t, 2, args...)
@@ -240,57 +242,4 @@ func TestRenameStrings(t *testing.T) {
 	if _, err := renameStrings([]byte(in[:20]), func(_, s string) (string, bool) { return s, true }); err == nil {
 		t.Error("a truncated text was renamed")
 	}
-}
-
-func TestKilledAndRunAgain(t *testing.T) {
-	t.Parallel()
-	killed(t, 3, 3, inFile(t)...)
-	killed(t, 3, 3, inFile(t, "-order")...)
-}
-
-// inFile are the flags of a file that is not there yet.
-func inFile(t *testing.T, flags ...string) []string {
-	return append(flags, "-store", "bolt", "-data", filepath.Join(t.TempDir(), "events.db"))
-}
-
-func TestLongKilledAndRunAgain(t *testing.T) {
-	kills := testenv.LongCount(t, 9, 50)
-	killed(t, kills, 10, inFile(t)...)
-	killed(t, kills, 10, inFile(t, "-order")...)
-	kills = (kills + 2) / 3
-	killed(t, kills, 5, inFile(t, "-order", "-drop", "0.1")...)
-	killed(t, kills, 5, inFile(t, "-order", "-order-store", "memory")...)
-	testenv.RedisOwn(t) // skips without one
-	killed(t, kills, 5, inFile(t, "-order", "-order-store", "redis", "-degrade")...)
-}
-
-// killed kills the program again and again at random moments; what it leaves
-// behind ends ok.
-func killed(t *testing.T, kills, repeat int, flags ...string) {
-	t.Helper()
-	args := append(faults("-repeat", fmt.Sprint(repeat)), flags...)
-	passes := []string{"-repeat", fmt.Sprint(repeat)}
-	if i := slices.Index(flags, "-drop"); i >= 0 { // how many events are sent depends on it, and on the order of the faults
-		passes = faults(append(passes, "-order", flags[i], flags[i+1])...)
-	}
-	whole := runs(t, 0, passes...)
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(uint64(seed), 0))
-	interrupted := 0
-	for range kills {
-		cmd := process(t, args...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(time.Duration(random.IntN(int(time.Duration(repeat)*200*time.Millisecond))), func() { cmd.Process.Kill() })
-		if err := cmd.Wait(); err != nil {
-			interrupted++
-		}
-	}
-	a := runs(t, 0, args...)
-	if a.Events != whole.Events || a.Effects != int(whole.Events) || !a.OK {
-		t.Errorf("%v after %d kills: %+v, want the %d events of an undisturbed run", flags, interrupted, a, whole.Events)
-	}
-	t.Logf("%v: killed %d times", flags, interrupted)
 }

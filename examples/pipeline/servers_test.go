@@ -92,7 +92,7 @@ func TestKilledOnServers(t *testing.T) {
 }
 
 func TestLongKilledOnServers(t *testing.T) {
-	kills := testenv.LongCount(t, 5, 50)
+	kills := testenv.LongCount(t, 4, 50)
 	for name, flags := range servers {
 		t.Run(name, func(t *testing.T) {
 			killed(t, kills, 3, flags(t)...)

@@ -11,10 +11,12 @@ import (
 
 	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/dedup/pgdedup"
+	"github.com/pawl-go/pawl/dlq/pgdlq"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/inbox/pginbox"
 	"github.com/pawl-go/pawl/order"
 	"github.com/pawl-go/pawl/order/pgorder"
+	"github.com/pawl-go/pawl/reconcile/pgreconcile"
 	"github.com/pawl-go/pawl/seqgen"
 	"github.com/pawl-go/pawl/seqgen/pgseqgen"
 )
@@ -22,12 +24,14 @@ import (
 // postgres keeps events, claims, effects and numbers in one schema of a database,
 // where the next run finds them.
 type postgres struct {
+	*replies
 	pool      *pgxpool.Pool
 	box       *pginbox.Store
 	claims    *pgdedup.Store
 	guard     *dedup.Guard
 	numbers   *pgseqgen.Store
 	generator *seqgen.Generator
+	lanes     *pgorder.Store // of the replies
 }
 
 // serverName is the schema, or the prefix of the keys, of everything that this
@@ -70,7 +74,27 @@ func (p *postgres) use(ctx context.Context) (err error) {
 	if p.generator, err = seqgen.New(p.numbers, &seqgen.Options{Scope: "sender"}); err != nil {
 		return err
 	}
-	for _, migrate := range []func(context.Context) error{p.box.Migrate, p.claims.Migrate, p.numbers.Migrate} {
+	if p.lanes, err = pgorder.New(p.pool, &pgorder.Options{Schema: serverName}); err != nil {
+		return err
+	}
+	letters, err := pgdlq.New(p.pool, &pgdlq.Options{Schema: serverName})
+	if err != nil {
+		return err
+	}
+	operations, err := pgreconcile.New(p.pool, &pgreconcile.Options{Schema: serverName})
+	if err != nil {
+		return err
+	}
+	p.replies, err = newReplies(outbound{
+		lanes: p.lanes, operations: operations, said: operations.Timeline(), letters: letters,
+		findings: operations.Checks(),
+	}, settleTime)
+	if err != nil {
+		return err
+	}
+	for _, migrate := range []func(context.Context) error{
+		p.box.Migrate, p.claims.Migrate, p.numbers.Migrate, p.lanes.Migrate, letters.Migrate, operations.Migrate,
+	} {
 		if err := migrate(ctx); err != nil {
 			return err
 		}
@@ -94,6 +118,9 @@ func (p *postgres) handle(ctx context.Context, e effect) error {
 
 func (p *postgres) handleIn(ctx context.Context, tx pgx.Tx, e effect) error {
 	return p.guard.With(p.claims.Tx(tx)).Do(ctx, dedup.Request{ID: e.ID}, func(ctx context.Context) error {
+		if err := p.enqueue(ctx, p.lanes.Tx(tx), e); err != nil {
+			return err
+		}
 		v, err := json.Marshal(e)
 		if err != nil {
 			return err
@@ -183,4 +210,12 @@ func (p *postgres) ordered(by string) (name string, changed bool, err error) {
 func (p *postgres) orderedBy(by string) error {
 	_, err := p.pool.Exec(context.Background(), "INSERT INTO "+serverName+".run VALUES ('order', $1) ON CONFLICT (key) DO UPDATE SET value = $1", by)
 	return err
+}
+
+func (p *postgres) place(ctx context.Context) (name string, err error) {
+	_, err = p.pool.Exec(ctx, "INSERT INTO "+serverName+".run VALUES ('gateway', $1) ON CONFLICT DO NOTHING", newName())
+	if err == nil {
+		err = p.pool.QueryRow(ctx, "SELECT value FROM "+serverName+".run WHERE key = 'gateway'").Scan(&name)
+	}
+	return serverPlace(name), err
 }

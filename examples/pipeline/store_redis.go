@@ -11,8 +11,11 @@ import (
 
 	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/dedup/redisdedup"
+	"github.com/pawl-go/pawl/dlq/redisdlq"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/inbox/redisinbox"
+	"github.com/pawl-go/pawl/order/redisorder"
+	"github.com/pawl-go/pawl/reconcile/redisreconcile"
 	"github.com/pawl-go/pawl/seqgen"
 	"github.com/pawl-go/pawl/seqgen/redisseqgen"
 )
@@ -25,6 +28,7 @@ import (
 // as a remote would that takes an idempotency key: a record is written under the
 // identity of its event, and a second one changes nothing.
 type inRedis struct {
+	*replies
 	*redisNumbers
 	client *redis.Client
 	box    *redisinbox.Store
@@ -66,6 +70,25 @@ func (r *inRedis) use(ctx context.Context) (err error) {
 	if r.guard, err = dedup.New(claims, guardOptions); err != nil {
 		return err
 	}
+	lanes, err := redisorder.New(r.client, &redisorder.Options{Prefix: serverName})
+	if err != nil {
+		return err
+	}
+	letters, err := redisdlq.New(r.client, &redisdlq.Options{Prefix: serverName})
+	if err != nil {
+		return err
+	}
+	operations, err := redisreconcile.New(r.client, &redisreconcile.Options{Prefix: serverName})
+	if err != nil {
+		return err
+	}
+	r.replies, err = newReplies(outbound{
+		lanes: lanes, operations: operations, said: operations.Timeline(), letters: letters,
+		findings: operations.Checks(),
+	}, settleTime)
+	if err != nil {
+		return err
+	}
 	r.redisNumbers, err = newRedisNumbers(r.client)
 	return err
 }
@@ -82,6 +105,9 @@ return 1`)
 
 func (r *inRedis) handle(ctx context.Context, e effect) error {
 	return r.guard.Do(ctx, dedup.Request{ID: e.ID}, func(ctx context.Context) error {
+		if err := r.enqueue(ctx, nil, e); err != nil {
+			return err
+		}
 		v, err := json.Marshal(e)
 		if err != nil {
 			return err
@@ -116,6 +142,14 @@ func (r *inRedis) ordered(by string) (name string, changed bool, err error) {
 		return "", false, err
 	}
 	return serverName, before != by, sameOrder("the server", totals, before, by)
+}
+
+func (r *inRedis) place(ctx context.Context) (string, error) {
+	if err := r.client.HSetNX(ctx, redisRun, "gateway", newName()).Err(); err != nil {
+		return "", err
+	}
+	name, err := r.client.HGet(ctx, redisRun, "gateway").Result()
+	return serverPlace(name), err
 }
 
 func (r *inRedis) orderedBy(by string) error {
