@@ -63,7 +63,7 @@ func newGateway(c config, path string, anew bool) (*gatewayClient, error) {
 		return nil, err
 	}
 	g.client = &http.Client{Transport: keyed, Timeout: patience}
-	g.setup = gatewaySetup{Log: path, Anew: anew, Secret: "Bearer " + rand.Text(), Faults: c.gatewayFaults, Seed: c.seed}
+	g.setup = gatewaySetup{Log: path, Anew: anew, Secret: "Bearer " + rand.Text(), Faults: c.gatewayFaults, Seed: c.seed, Lag: lag}
 	return g, nil
 }
 

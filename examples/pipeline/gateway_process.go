@@ -36,6 +36,7 @@ type gatewaySetup struct {
 	Secret   string // of both directions
 	Faults   float64
 	Seed     uint64
+	Lag      time.Duration // for how long what was done is not found, at most
 }
 
 // A reply is what the gateway is asked to send.
@@ -149,7 +150,7 @@ type gatewayServer struct {
 	attempts map[string]int // by operation and what is tried
 }
 
-// lag is for how long what was done is not found, at most.
+// lag is the Lag of a run.
 const lag = 100 * time.Millisecond
 
 // send performs a reply, with faults before and after.
@@ -198,7 +199,7 @@ func (g *gatewayServer) find(w http.ResponseWriter, r *http.Request) {
 	found, age, err := g.log.find(m.Operation)
 	late := time.Duration(0)
 	if c := g.chance("lag", m.Operation, 0); c < g.Faults { // the same whenever it is asked
-		late = time.Duration(c / g.Faults * float64(lag))
+		late = time.Duration(c / g.Faults * float64(g.Lag))
 	}
 	switch {
 	case err != nil || g.draw("find", m.Operation) < g.Faults/2:

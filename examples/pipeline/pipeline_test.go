@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" || len(os.Args) == 2 && os.Args[1] == gatewayArg {
 		main()
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8")                            // they wait for leases and time-outs more than for the processor
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // each gateway would take a second to end
 	os.Exit(m.Run())
 }
