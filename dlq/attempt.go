@@ -203,6 +203,10 @@ func typesOf(err error) (types []string) {
 	return types
 }
 
+// kindOf is what may be logged of an error that a function of the options made: its text
+// may hold personal data.
+func kindOf(err error) string { return strings.Join(typesOf(err), ": ") }
+
 // walk visits an error and those that it wraps, the nearest first, until there are no
 // more, enough were visited, or visit has found what it looks for. Unlike errors.As it
 // ends in a chain that leads back to itself, and calls no method that may panic.

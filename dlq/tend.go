@@ -87,7 +87,7 @@ func (q *Queue) pin(ctx context.Context, stream, id string) {
 	}
 	if err := guarded(func() error { return q.opts.Pin(ctx, stream, id) }); err != nil {
 		q.counts.pinsFailed.Add(1)
-		q.warn(ctx, "a letter could not be pinned; trying again at the next round", "stream", stream, "id", short(id), "error", err)
+		q.warn(ctx, "a letter could not be pinned; trying again at the next round", "stream", stream, "id", short(id), "cause", kindOf(err))
 		return
 	}
 	q.counts.pinned.Add(1)
@@ -103,7 +103,7 @@ func (q *Queue) unpin(ctx context.Context, stream, id string) {
 	defer cancel()
 	if err := guarded(func() error { return q.opts.Unpin(ctx, stream, id) }); err != nil {
 		q.counts.pinsFailed.Add(1)
-		q.warn(ctx, "a letter that has ended could not be unpinned", "stream", stream, "id", short(id), "error", err)
+		q.warn(ctx, "a letter that has ended could not be unpinned", "stream", stream, "id", short(id), "cause", kindOf(err))
 	}
 	if q.opts.Pin != nil && q.mayBeUnresolved(ctx, stream, id) {
 		q.pin(ctx, stream, id)

@@ -27,8 +27,12 @@ import (
 // With [InboxHooks] beside it, events and received count the same, and so do outcomes
 // and worked: take the one that has the attributes you need, and do not add them up.
 func Inbox(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (metric.Registration, error) {
+	return observe(m, attrs, func(context.Context) (inbox.Stats, error) { return b.Stats(), nil }, inboxRows())
+}
+
+func inboxRows() []row[inbox.Stats] {
 	type S = inbox.Stats
-	return observe(m, attrs, func(context.Context) (S, error) { return b.Stats(), nil }, []row[S]{
+	return []row[S]{
 		counter("pawl.inbox.received", "{event}", "Events that were received, by what they were answered.", "answer",
 			by("accepted", func(s *S) uint64 { return s.Accepted }), by("duplicate", func(s *S) uint64 { return s.Duplicates }),
 			by("conflict", func(s *S) uint64 { return s.Conflicts }), by("quarantined", func(s *S) uint64 { return s.Quarantined })),
@@ -56,7 +60,7 @@ func Inbox(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (metric.Re
 		age("pawl.inbox.ack_latency.max", "Longest time until a delivery that was stored was answered.", func(s *S) time.Duration { return s.LongestAnswer }),
 		age("pawl.inbox.wait.max", "Longest time between the acceptance of an event and its first attempt.", func(s *S) time.Duration { return s.LongestWait }),
 		age("pawl.inbox.processing.max", "Longest time that a handler took.", func(s *S) time.Duration { return s.LongestRun }),
-	})
+	}
 }
 
 // InboxTotals registers what is in the store of a box: records by state, and the age
@@ -64,14 +68,14 @@ func Inbox(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (metric.Re
 // Each collection reads the store.
 func InboxTotals(m metric.Meter, b *inbox.Box, attrs ...attribute.KeyValue) (metric.Registration, error) {
 	type S = inbox.Totals
-	state := func(s inbox.State, value func(t *S) int) point[S] {
-		return point[S]{attribute.String("state", s.String()), func(t *S) int64 { return int64(value(t)) }}
-	}
 	return observe(m, attrs, b.Totals, []row[S]{
-		{name: "pawl.inbox.records", unit: "{record}", help: "Records that are stored, by state.", gauge: true, points: []point[S]{
-			state(inbox.StatePending, func(t *S) int { return t.Pending }), state(inbox.StateDone, func(t *S) int { return t.Done }),
-			state(inbox.StateDead, func(t *S) int { return t.Dead }), state(inbox.StateQuarantined, func(t *S) int { return t.Quarantined }),
-			state(inbox.StateConflict, func(t *S) int { return t.Conflicts }), state(inbox.StateUnknown, func(t *S) int { return t.Unknown }),
+		{"pawl.inbox.records", "{record}", "Records that are stored, by state.", amounts, func(t *S, at observer) {
+			for state, n := range map[inbox.State]int{
+				inbox.StatePending: t.Pending, inbox.StateDone: t.Done, inbox.StateDead: t.Dead,
+				inbox.StateQuarantined: t.Quarantined, inbox.StateConflict: t.Conflicts, inbox.StateUnknown: t.Unknown,
+			} {
+				at(float64(n), attribute.String("state", state.String()))
+			}
 		}},
 		age("pawl.inbox.oldest", "Age of the event that waits longest.", func(t *S) time.Duration { return t.Oldest }),
 	})

@@ -71,6 +71,8 @@ func LanesWaiting(m metric.Meter, l *order.Lanes, limit int, attrs ...attribute.
 		return nil, err
 	}
 	return m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
 		accounts := slices.Sorted(maps.Keys(l.Stats()))
 		accounts = slices.DeleteFunc(accounts, func(name string) bool { return name == "" })
 		for _, account := range accounts[:min(len(accounts), max(limit, 0))] {

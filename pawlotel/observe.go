@@ -12,31 +12,32 @@ import (
 // primitive was made; gauges are as they are now. What has a time is in seconds.
 type row[S any] struct {
 	name, unit, help string
-	gauge            bool
-	seconds          bool
-	points           []point[S]
+	kind             kind
+	each             func(s *S, at observer) // calls at for each of its values
 }
 
-// A point is one value of a row, with the attribute that tells it from the others.
-type point[S any] struct {
-	attr  attribute.KeyValue // its key may be empty: the only point
-	value func(s *S) int64   // nanoseconds in a row of seconds
-}
+type kind uint8
+
+const (
+	counts   kind = iota // whole numbers that only rise
+	amounts              // whole numbers
+	measures             // numbers
+)
+
+// An observer takes a value of a row, with the attributes that tell it from the others.
+type observer func(value float64, attrs ...attribute.KeyValue)
 
 // counter is a row of a count, by the values of one attribute, which come in pairs
 // with the fields they stand for.
 func counter[S any](name, unit, help, attr string, points ...named[S]) row[S] {
-	r := row[S]{name: name, unit: unit, help: help}
-	for _, p := range points {
-		pt := point[S]{value: func(s *S) int64 { return int64(p.value(s)) }}
-		if attr != "" {
-			pt.attr = attribute.String(attr, p.name)
+	return row[S]{name, unit, help, counts, func(s *S, at observer) {
+		for i := range points {
+			at(float64(points[i].value(s)), attribute.String(attr, points[i].name))
 		}
-		r.points = append(r.points, pt)
-	}
-	return r
+	}}
 }
 
+// A named is a value of an attribute and the field it stands for.
 type named[S any] struct {
 	name  string
 	value func(s *S) uint64
@@ -46,18 +47,35 @@ func by[S any](name string, value func(s *S) uint64) named[S] { return named[S]{
 
 // count is a counter of one field.
 func count[S any](name, unit, help string, value func(s *S) uint64) row[S] {
-	return counter(name, unit, help, "", by("", value))
+	return row[S]{name, unit, help, counts, func(s *S, at observer) { at(float64(value(s))) }}
 }
 
 func gauge[S any](name, unit, help string, value func(s *S) int) row[S] {
-	return row[S]{name: name, unit: unit, help: help, gauge: true,
-		points: []point[S]{{value: func(s *S) int64 { return int64(value(s)) }}}}
+	return row[S]{name, unit, help, amounts, func(s *S, at observer) { at(float64(value(s))) }}
+}
+
+// flag is a gauge of how many of one thing are in a state: one or none.
+func flag[S any](name, unit, help string, value func(s *S) bool) row[S] {
+	return gauge(name, unit, help, func(s *S) int {
+		if value(s) {
+			return 1
+		}
+		return 0
+	})
 }
 
 func age[S any](name, help string, value func(s *S) time.Duration) row[S] {
-	return row[S]{name: name, unit: "s", help: help, gauge: true, seconds: true,
-		points: []point[S]{{value: func(s *S) int64 { return int64(value(s)) }}}}
+	return measure(name, "s", help, func(s *S) float64 { return value(s).Seconds() })
 }
+
+func measure[S any](name, unit, help string, value func(s *S) float64) row[S] {
+	return row[S]{name, unit, help, measures, func(s *S, at observer) { at(value(s)) }}
+}
+
+// readTimeout bounds a snapshot that a store is asked for: a page of metrics does not
+// wait for it, and Prometheus waits for the page for 10 seconds by default
+// (https://prometheus.io/docs/prometheus/latest/configuration/configuration/).
+const readTimeout = 5 * time.Second
 
 // observe registers the rows. At each collection it takes one snapshot; when that
 // fails nothing is observed, and the reader hears of the error.
@@ -69,41 +87,36 @@ func observe[S any](m metric.Meter, attrs []attribute.KeyValue, read func(contex
 			return nil, err
 		}
 	}
-	sets := make([][]metric.ObserveOption, len(rows))
-	for i := range rows {
-		for _, p := range rows[i].points {
-			all := append([]attribute.KeyValue(nil), attrs...)
-			if p.attr.Key != "" {
-				all = append(all, p.attr)
-			}
-			sets[i] = append(sets[i], metric.WithAttributeSet(attribute.NewSet(all...)))
-		}
-	}
+	attrs = append([]attribute.KeyValue(nil), attrs...)
 	return m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		s, err := read(ctx)
+		limited, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		s, err := read(limited)
 		if err != nil {
 			return err
 		}
 		for i := range rows {
-			for j, p := range rows[i].points {
-				switch v := p.value(&s); in := instruments[i].(type) {
+			rows[i].each(&s, func(value float64, own ...attribute.KeyValue) {
+				with := metric.WithAttributeSet(attribute.NewSet(append(own, attrs...)...))
+				switch in := instruments[i].(type) {
 				case metric.Float64Observable:
-					o.ObserveFloat64(in, time.Duration(v).Seconds(), sets[i][j])
+					o.ObserveFloat64(in, value, with)
 				case metric.Int64Observable:
-					o.ObserveInt64(in, v, sets[i][j])
+					o.ObserveInt64(in, int64(value), with)
 				}
-			}
+			})
 		}
 		return nil
 	}, instruments...)
 }
 
 func (r *row[S]) instrument(m metric.Meter) (metric.Observable, error) {
-	switch {
-	case r.seconds:
+	switch r.kind {
+	case measures:
 		return m.Float64ObservableGauge(r.name, metric.WithUnit(r.unit), metric.WithDescription(r.help))
-	case r.gauge:
+	case amounts:
 		return m.Int64ObservableGauge(r.name, metric.WithUnit(r.unit), metric.WithDescription(r.help))
+	default:
+		return m.Int64ObservableCounter(r.name, metric.WithUnit(r.unit), metric.WithDescription(r.help))
 	}
-	return m.Int64ObservableCounter(r.name, metric.WithUnit(r.unit), metric.WithDescription(r.help))
 }

@@ -2,9 +2,11 @@ package pawlotel
 
 import (
 	"context"
+	"strings"
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/pawl-go/pawl/dlq"
 	"github.com/pawl-go/pawl/inbox"
 )
 
@@ -26,6 +28,41 @@ func InboxTrace() *inbox.Trace {
 		},
 		Extract: func(ctx context.Context, trace string) context.Context {
 			return w3c.Extract(ctx, propagation.MapCarrier{traceparent: trace})
+		},
+	}
+}
+
+// DLQTrace carries the trace context in which a message failed to all that follows: its
+// retries, and what a redrive makes of it, in this process or another. It is for
+// Options.Trace of a queue, and keeps the traceparent of the W3C in the headers of the
+// letter, which are sealed where the queue has keys.
+//
+// Put and Park take it from their context, which within a handler, or within the
+// dead-letter function of a box with [InboxTrace], is that of the event. Where the context
+// has none, a traceparent that the message has in its headers stays, whatever the case of
+// its name. Tracestate and baggage do not travel, as with InboxTrace.
+func DLQTrace() *dlq.Trace {
+	var w3c propagation.TraceContext
+	return &dlq.Trace{
+		Inject: func(ctx context.Context, headers map[string]string) {
+			carrier := propagation.MapCarrier{}
+			if w3c.Inject(ctx, carrier); carrier[traceparent] == "" {
+				return
+			}
+			for name := range headers {
+				if strings.EqualFold(name, traceparent) {
+					delete(headers, name) // there is one
+				}
+			}
+			headers[traceparent] = carrier[traceparent]
+		},
+		Extract: func(ctx context.Context, headers map[string]string) context.Context {
+			for name, value := range headers {
+				if strings.EqualFold(name, traceparent) {
+					return w3c.Extract(ctx, propagation.MapCarrier{traceparent: value})
+				}
+			}
+			return ctx
 		},
 	}
 }

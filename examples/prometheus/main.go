@@ -1,11 +1,57 @@
-// Command prometheus shows what pawlotel measures: it sends messages through lanes
-// and a buffer, with duplicates, a gap and a refusal among them, and serves the
-// instruments at /metrics for Prometheus.
+// Command prometheus shows what pawlotel measures: it sends messages through lanes and
+// a buffer, with duplicates, a gap and a refusal among them; receives events, of which one
+// fails for good and becomes a dead letter; sends replies through a ledger to a remote
+// that does not always answer; checks what is not as it should be; and watches its own
+// workers. It serves the instruments at /metrics for Prometheus.
 //
 //	go run . -listen localhost:9464
 //	curl localhost:9464/metrics
 //
 // With -once it prints the page and ends.
+//
+// # What to alert on
+//
+// These are the expressions to begin with; the numbers are yours to choose. Names are as
+// the exporter makes them of the instruments' names. Gauges of a store are the same in
+// every process that reads it, hence max and not sum.
+//
+// Somebody waits, or nobody works:
+//
+//	max(pawl_inbox_oldest_seconds) > 300                          # events are not worked
+//	max by (scope) (pawl_order_oldest_seconds) > 300              # messages wait for a gap or a worker
+//	max by (stream, rest) (pawl_dlq_oldest_seconds) > 86400       # letters of which nothing becomes
+//	max by (account, rest) (pawl_reconcile_oldest_seconds) > 3600 # operations without an outcome
+//	max(pawl_reconcile_outage_seconds) > 60                       # the remote gives no answer
+//
+// A person has to decide:
+//
+//	max by (scope) (pawl_order_parked_now) > 0
+//	max by (scope) (pawl_order_gaps_unresolved) > 0
+//	max(pawl_inbox_records{state=~"unknown|quarantined|conflict"}) > 0
+//	max by (stream, rest) (pawl_dlq_letters{state="review"}) > 0
+//	max by (account, rest) (pawl_reconcile_review) > 0
+//	max by (check) (pawl_reconcile_checks_open{state="open"}) > 0 # acknowledged ones are known of
+//	max by (scope) (pawl_dedup_held_age_max_seconds) > 3600
+//	increase(pawl_dlq_job_changes_total{state="paused"}[1h]) > 0  # a redrive was stopped by its failures
+//	max by (scope) (pawl_watchdog_given_up) > 0
+//
+// It may have happened twice, or not at all:
+//
+//	max by (account, rest) (pawl_reconcile_operations{state="unknown"}) > 0 # for longer than the quiet period
+//	min by (account, rest) (pawl_reconcile_success_ratio) < 0.99
+//	increase(pawl_reconcile_contradictions_total[1h]) > 0
+//	increase(pawl_dedup_stale_total[10m]) > 0                     # the same for order, inbox, dlq, reconcile:
+//	increase(pawl_dlq_leases_lost_total[10m]) > 0                 # leases are too short, or processes were halted
+//
+// Something is not kept, or not seen:
+//
+//	increase(pawl_dlq_messages_total{answer="refused"}[10m]) > 0  # no room for dead letters
+//	increase(pawl_inbox_dead_letters_failed_total[10m]) > 0
+//	increase(pawl_reconcile_checks_lost_total[1h]) + increase(pawl_reconcile_checks_too_many_total[1h]) > 0
+//	increase(pawl_reconcile_observations_total{answer=~"differs|overflow"}[1h]) > 0
+//	max by (job) (pawl_reconcile_checks_read_age_seconds) > 300   # the checks do not run
+//	max(pawl_watchdog_up_to_date) < 1 or absent(pawl_watchdog_up_to_date)
+//	increase(pawl_dlq_errors_total[5m]) > 0                       # and the errors of the other primitives: the store
 package main
 
 import (
@@ -56,6 +102,13 @@ func run(ctx context.Context, listen string, once bool, out io.Writer) error {
 		return err
 	}
 	if err := s.work(ctx); err != nil {
+		return err
+	}
+	care, err := newCare(provider.Meter("github.com/pawl-go/pawl/examples/prometheus"))
+	if err != nil {
+		return err
+	}
+	if err := care.work(ctx); err != nil {
 		return err
 	}
 	if once {
