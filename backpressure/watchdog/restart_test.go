@@ -156,6 +156,27 @@ func TestTooManyAtATimeArePostponed(t *testing.T) {
 	})
 }
 
+// Giving up is told by its own hook; the verdict stays what it was.
+func TestGivingUpIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var changes []Change
+		given := 0
+		f := newFixture(t, Options{
+			Restart: func(context.Context, Incident) error { return errors.New("refused") },
+			Hooks:   &Hooks{Changed: func(c Change) { changes = append(changes, c) }, GivenUp: func(Worker) { given++ }},
+		})
+		f.look0()
+		f.beat()
+		w := f.watch(24 * time.Hour)
+		require.True(t, w.GivenUp)
+		require.Equal(t, 1, given)
+		require.EqualValues(t, len(changes), f.w.Stats().Changes)
+		for _, c := range changes {
+			require.True(t, c.WasVerdict != c.Worker.Verdict || c.WasState != c.Worker.State, "%v %v twice", c.Worker.Verdict, c.Worker.State)
+		}
+	})
+}
+
 func TestAWorkerThatWillNotComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, Options{Restart: func(context.Context, Incident) error { return fmt.Errorf("pod: %w", ErrGone) }})

@@ -118,7 +118,7 @@ func (w *Watchdog) tell(workers []Worker) {
 	w.verdicts = make(map[string]verdict, len(workers))
 	for i := range workers {
 		worker := &workers[i]
-		now := verdict{worker.Verdict, worker.State, worker.GivenUp}
+		now := verdict{worker.Verdict, worker.State}
 		w.verdicts[worker.Name] = now
 		was, known := before[worker.Name]
 		if !known {

@@ -98,7 +98,6 @@ type Watchdog struct {
 type verdict struct {
 	Verdict
 	State
-	givenUp bool
 }
 
 // New returns a watchdog. It does no I/O and starts nothing: see [Watchdog.Run]. Nil
