@@ -197,7 +197,7 @@ func TestListBoundsWhatItLooksAt(t *testing.T) {
 func TestSchema(t *testing.T) {
 	text, err := pgdlq.Schema("")
 	require.NoError(t, err)
-	require.Len(t, text, 8)
+	require.Len(t, text, 9)
 	assert.Contains(t, text[0], `CREATE TABLE "pawl".dlq_letters (`)
 	for _, s := range text {
 		assert.NotContains(t, s, "{schema}")

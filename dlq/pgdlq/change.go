@@ -111,7 +111,7 @@ func (s *Store) jobs(ctx context.Context, r pgcall.Route, stream, after string, 
 	return jobs, nil
 }
 
-// scanJob reads a row of the type dlq_job_row in schema/0006_change.sql.
+// scanJob reads a row of the type dlq_job_row in schema/0007_jobs.sql.
 func scanJob(rows pgx.Rows) (j dlq.Job, outcome int, err error) {
 	var nonce []byte
 	var version, created, updated int64

@@ -32,7 +32,7 @@ CREATE TABLE {schema}.dlq_letters (
     put_as      smallint NOT NULL DEFAULT 1,     -- the answer to the last Put
     settled_as  smallint NOT NULL DEFAULT 0,
     aside       boolean  NOT NULL DEFAULT false,
-    counted     boolean  NOT NULL DEFAULT false, -- its job waits for what becomes of it
+    counted     boolean  NOT NULL DEFAULT false, -- its job waits for what becomes of it; counts while it is unresolved
     digest      bytea    NOT NULL,
     put_by      bytea    NOT NULL,               -- nonce of the last Put
     stream      text COLLATE "C" NOT NULL,
@@ -101,11 +101,13 @@ CREATE TABLE {schema}.dlq_entries (
     nonce   bytea    NOT NULL,                   -- of the change
     before  bytea,
     after   bytea,
-    PRIMARY KEY (stream, seq),
-    UNIQUE (nonce, stream)
+    PRIMARY KEY (stream, seq)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, vacuum_truncate = off);
 
+-- A change that is sent again is found among the entries of its ID, by the nonce. Changes
+-- of a stream take turns, so nothing has to be unique.
 CREATE INDEX dlq_entries_id ON {schema}.dlq_entries (id, stream, seq) WHERE id <> '';
+CREATE INDEX dlq_entries_nonce ON {schema}.dlq_entries (nonce, stream) WHERE id = '';
 CREATE INDEX dlq_entries_job ON {schema}.dlq_entries (job, stream, seq) WHERE job <> '';
 CREATE INDEX dlq_entries_expires ON {schema}.dlq_entries (expires);
 

@@ -132,49 +132,54 @@ END
 $pawl$;
 
 -- dlq_resolve resolves all letters of a batch that are begun under the tokens, in few
--- statements, and returns their numbers.
+-- statements, and returns their numbers. It reads lanes before it has locked them: where
+-- one has been taken away meanwhile it does nothing at all, and all are settled one by one.
 CREATE FUNCTION {schema}.dlq_resolve(p_retention bigint, p_streams text[], p_lanes text[], p_tokens bigint[], p_seqs bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS
 $pawl$
 DECLARE
-    now     bigint;
+    now     bigint := {schema}.dlq_now();
     done    bigint[];
     streams text[];
     lanes   text[];
     tokens  bigint[];
-    tried   integer[];
     prints  text[];
     jobs    text[];
+    held    integer;
     w       record;
 BEGIN
-    -- The locks, in the order of letters and then lanes. What is locked is read as it is
-    -- now, also where this has waited. jobs has NULL where no job waits for the letter.
-    SELECT array_agg(c.seq), array_agg(c.stream), array_agg(c.lane), array_agg(c.token), array_agg(c.tries), array_agg(c.fingerprint),
-        array_agg(CASE WHEN c.counted THEN c.job END)
-    INTO done, streams, lanes, tokens, tried, prints, jobs FROM (
-        SELECT a.stream, a.lane, a.token, a.seq, r.fingerprint, r.job, r.counted, k.tries, k.token = a.token AND k.begun = a.seq AND k.held AS begun
-        FROM unnest(p_streams, p_lanes, p_tokens, p_seqs) AS a(stream, lane, token, seq)
-        CROSS JOIN LATERAL (
-            SELECT t.fingerprint, t.job, t.counted FROM {schema}.dlq_letters AS t
-            WHERE t.stream = a.stream AND t.seq = a.seq AND t.lane = a.lane FOR UPDATE
-        ) AS r
-        CROSS JOIN LATERAL (
-            SELECT t.token, t.begun, t.tries, t.until IS NOT NULL AS held FROM {schema}.dlq_lanes AS t
-            WHERE t.stream = a.stream AND t.lane = a.lane FOR UPDATE
-        ) AS k
-        OFFSET 0
-    ) AS c WHERE c.begun;
-    IF done IS NULL THEN
+    -- jobs has NULL where no job waits for the letter.
+    BEGIN
+        WITH begun AS MATERIALIZED (
+            SELECT a.stream, a.lane, a.token, a.seq, k.tries FROM unnest(p_streams, p_lanes, p_tokens, p_seqs) AS a(stream, lane, token, seq)
+            CROSS JOIN LATERAL (
+                SELECT t.tries FROM {schema}.dlq_lanes AS t
+                WHERE t.stream = a.stream AND t.lane = a.lane AND t.token = a.token AND t.begun = a.seq AND coalesce(t.until, 0) > 0 OFFSET 0
+            ) AS k
+        ), letters AS (
+            UPDATE {schema}.dlq_letters AS t SET
+                tries = b.tries, settled_by = b.token, settled_as = 1, state = 3, ended = t.seq, next = NULL, due = NULL,
+                settled = now, expires = now + p_retention
+            FROM begun AS b WHERE t.stream = b.stream AND t.seq = b.seq AND t.lane || '' = b.lane
+            RETURNING t.stream, t.lane, t.seq, b.token, t.fingerprint, CASE WHEN t.counted THEN t.job END AS job
+        )
+        SELECT array_agg(l.seq), array_agg(l.stream), array_agg(l.lane), array_agg(l.token), array_agg(l.fingerprint), array_agg(l.job)
+        INTO done, streams, lanes, tokens, prints, jobs FROM letters AS l;
+        IF done IS NULL THEN
+            RETURN '{}';
+        END IF;
+        UPDATE {schema}.dlq_lanes AS t SET until = NULL, begun = NULL, expires = now + p_retention
+        FROM unnest(streams, lanes, tokens, done) AS b(stream, lane, token, seq)
+        WHERE t.stream = b.stream AND t.lane = b.lane AND t.token = b.token AND t.begun = b.seq AND coalesce(t.until, 0) > 0;
+        GET DIAGNOSTICS held = ROW_COUNT;
+        IF held < cardinality(done) THEN
+            RAISE EXCEPTION 'a lane was taken away' USING ERRCODE = 'DLQ01';
+        END IF;
+    EXCEPTION WHEN SQLSTATE 'DLQ01' THEN
         RETURN '{}';
-    END IF;
-    now := {schema}.dlq_now();
-    UPDATE {schema}.dlq_letters AS t SET
-        tries = b.tries, settled_by = b.token, settled_as = 1, counted = false, state = 3, ended = t.seq, next = NULL, due = NULL,
-        settled = now, expires = now + p_retention
-    FROM unnest(streams, done, tokens, tried) AS b(stream, seq, token, tries) WHERE t.stream = b.stream AND t.seq = b.seq;
-    UPDATE {schema}.dlq_lanes AS t SET until = NULL, begun = NULL, expires = now + p_retention
-    FROM unnest(streams, lanes) AS b(stream, lane) WHERE t.stream = b.stream AND t.lane = b.lane;
+    END;
+    now := {schema}.dlq_now();  -- this may have waited, and a group is counted in the order of what became of it
     INSERT INTO {schema}.dlq_deltas (at, waiting, resolved, passed, stream, print, job)
     SELECT now, -count(*), count(*), CASE WHEN b.job IS NOT NULL THEN count(*) ELSE 0 END, b.stream, b.print, coalesce(b.job, '')
     FROM unnest(streams, prints, jobs) AS b(stream, print, job) GROUP BY b.stream, b.print, b.job;

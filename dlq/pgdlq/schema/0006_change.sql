@@ -23,7 +23,10 @@ BEGIN
     FOR name IN SELECT DISTINCT u.s FROM unnest(p_streams) AS u(s) ORDER BY 1 LOOP
         PERFORM pg_advisory_xact_lock(hashtextextended(name, '{schema}.dlq_entries'::regclass::oid::bigint));
     END LOOP;
-    IF p_mode = 0 THEN
+    IF p_approves AND p_mode = 0 THEN
+        done := {schema}.dlq_approve(2, p_audit, p_nonces, p_streams, p_ids, p_seqs, p_befores, p_jobs, p_actors, p_reasons);
+    END IF;
+    IF p_mode = 0 AND cardinality(done) < cardinality(p_kinds) THEN
         -- In the order of lanes, as settlements do.
         PERFORM FROM (
             SELECT t.stream, t.seq FROM unnest(p_streams, p_seqs) AS a(stream, seq)
@@ -33,9 +36,9 @@ BEGIN
             ORDER BY t.stream, t.lane, t.seq
         ) AS c
         CROSS JOIN LATERAL (SELECT x.seq FROM {schema}.dlq_letters AS x WHERE x.stream = c.stream AND x.seq = c.seq FOR UPDATE) AS l;
-    END IF;
-    IF p_approves AND p_mode = 0 THEN
-        done := {schema}.dlq_approve(p_audit, p_nonces, p_streams, p_ids, p_seqs, p_befores, p_jobs, p_actors, p_reasons);
+        IF p_approves THEN
+            done := done || {schema}.dlq_approve(1, p_audit, p_nonces, p_streams, p_ids, p_seqs, p_befores, p_jobs, p_actors, p_reasons);
+        END IF;
     END IF;
     FOR i IN 1 .. CASE WHEN cardinality(done) = cardinality(p_kinds) THEN 0 ELSE cardinality(p_kinds) END LOOP
         CONTINUE WHEN p_seqs[i] = ANY (done);
@@ -74,7 +77,12 @@ DECLARE
     w      integer;
     v      integer;
 BEGIN
-    IF EXISTS (SELECT FROM {schema}.dlq_entries AS t WHERE t.nonce = p_nonce AND t.stream || '' = p_stream) THEN
+    IF p_id <> '' THEN
+        PERFORM FROM {schema}.dlq_entries AS t WHERE t.id = p_id AND t.id <> '' AND t.nonce = p_nonce AND t.stream || '' = p_stream;
+    ELSE
+        PERFORM FROM {schema}.dlq_entries AS t WHERE t.nonce = p_nonce AND t.id = '' AND t.stream || '' = p_stream;
+    END IF;
+    IF FOUND THEN
         RETURN 0;
     END IF;
     IF p_kind = 7 AND p_seq = 0 THEN
@@ -106,7 +114,7 @@ BEGIN
                 UPDATE {schema}.dlq_lanes AS t SET begun = NULL WHERE t.stream = p_stream AND t.lane = r.lane;
             END IF;
         END IF;
-        moves := CASE WHEN r.counted THEN 1 ELSE 0 END;
+        moves := CASE WHEN r.counted AND r.state <= 2 THEN 1 ELSE 0 END;
     END IF;
     IF p_kind = 1 THEN
         UPDATE {schema}.dlq_letters AS t SET original = coalesce(t.original, t.body), body = p_body, digest = p_after, counted = false
@@ -152,167 +160,71 @@ BEGIN
 END
 $pawl$;
 
--- dlq_approve approves letters that are locked in few statements, and returns the numbers of those that
--- it has approved. The others are left to dlq_change_one.
+-- dlq_approve approves the letters of a batch that are in a state in few statements, and
+-- returns the numbers of those that it has approved. The others are left to
+-- dlq_change_one. Those in review nobody works, so they are not locked before: what
+-- is changed while this waits is left out. Those that wait are locked.
 CREATE FUNCTION {schema}.dlq_approve(
-    p_audit bigint, p_nonces bytea[], p_streams text[], p_ids text[], p_seqs bigint[], p_befores bytea[], p_jobs text[], p_actors text[],
-    p_reasons text[])
+    p_state integer, p_audit bigint, p_nonces bytea[], p_streams text[], p_ids text[], p_seqs bigint[], p_befores bytea[], p_jobs text[],
+    p_actors text[], p_reasons text[])
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS
 $pawl$
 DECLARE
-    now  bigint;
-    done bigint[];
+    now     bigint := {schema}.dlq_now();
+    done    bigint[];
+    streams text[];
+    lanes   text[];
+    taken   bigint[];
 BEGIN
-    now := {schema}.dlq_now();
     WITH good AS MATERIALIZED (
-        SELECT a.*, r.state, r.digest, r.fingerprint, r.counted, r.job AS old_job, k.begun
+        SELECT a.*, r.lane, r.digest, r.fingerprint, r.counted, r.job AS old_job, k.begun
         FROM unnest(p_nonces, p_streams, p_ids, p_seqs, p_befores, p_jobs, p_actors, p_reasons) WITH ORDINALITY
             AS a(nonce, stream, id, seq, before, job, actor, reason, n)
         CROSS JOIN LATERAL (
-            SELECT t.lane, t.state, t.digest, t.fingerprint, t.counted, t.job FROM {schema}.dlq_letters AS t
-            WHERE t.stream = a.stream AND t.seq = a.seq AND t.id || '' = a.id AND t.state + 0 <= 2 OFFSET 0
+            SELECT t.lane, t.digest, t.fingerprint, t.counted, t.job FROM {schema}.dlq_letters AS t
+            WHERE t.stream = a.stream AND t.seq = a.seq AND t.id || '' = a.id AND t.state + 0 = p_state OFFSET 0
         ) AS r
         LEFT JOIN LATERAL (
-            SELECT t.begun FROM {schema}.dlq_lanes AS t WHERE r.state = 1 AND t.stream = a.stream AND t.lane = r.lane AND t.begun = a.seq OFFSET 0
+            SELECT t.begun FROM {schema}.dlq_lanes AS t WHERE p_state = 1 AND t.stream = a.stream AND t.lane = r.lane AND t.begun = a.seq OFFSET 0
         ) AS k ON true
         WHERE (a.before IS NULL OR a.before = r.digest)
-        AND NOT EXISTS (SELECT FROM {schema}.dlq_entries AS t WHERE t.nonce = a.nonce AND t.stream || '' = a.stream OFFSET 0)
+        AND NOT EXISTS (
+            SELECT FROM {schema}.dlq_entries AS t
+            WHERE t.id = a.id AND t.id <> '' AND t.nonce = a.nonce AND t.stream || '' = a.stream OFFSET 0)
         AND (a.job = '' OR EXISTS (SELECT FROM {schema}.dlq_jobs AS t WHERE t.stream = a.stream AND t.id = a.job OFFSET 0))
+        ORDER BY a.stream, r.lane, a.seq  -- as settlements lock
     ), letters AS (
         UPDATE {schema}.dlq_letters AS t SET
             state = 1, tries = 0, next = now, due = CASE WHEN t.rank = 0 THEN now END,
             settled_by = CASE WHEN g.begun IS NULL THEN t.settled_by ELSE 0 END,
             counted = g.job <> '', job = CASE WHEN g.job <> '' THEN g.job ELSE t.job END
         FROM good AS g WHERE t.stream = g.stream AND t.seq = g.seq
-        RETURNING t.stream, t.lane, t.seq, g.begun
-    ), lanes AS (
-        UPDATE {schema}.dlq_lanes AS t SET begun = NULL
-        FROM letters AS l WHERE l.begun IS NOT NULL AND t.stream = l.stream AND t.lane = l.lane AND t.begun = l.seq
+        AND t.state + 0 = p_state AND t.digest = g.digest AND t.fingerprint || '' = g.fingerprint AND t.counted = g.counted
+        RETURNING g.*
     ), entries AS (
         INSERT INTO {schema}.dlq_entries (seq, at, expires, letter, stream, id, job, verb, actor, reason, nonce, before, after)
-        SELECT nextval('{schema}.dlq_seq'::regclass), now, now + p_audit, g.seq, g.stream, g.id, g.job, 'approve', g.actor, g.reason, g.nonce,
-            g.digest, g.digest
-        FROM (SELECT * FROM good AS o ORDER BY o.n) AS g
+        SELECT nextval('{schema}.dlq_seq'::regclass), now, now + p_audit, l.seq, l.stream, l.id, l.job, 'approve', l.actor, l.reason, l.nonce,
+            l.digest, l.digest
+        FROM (SELECT * FROM letters AS o ORDER BY o.n) AS l
     ), deltas AS (
         INSERT INTO {schema}.dlq_deltas (at, waiting, review, released, moved, stream, print, job)
         SELECT now, sum(u.waiting), -sum(u.waiting), sum(u.released), sum(u.moved), u.stream, u.print, u.job FROM (
-            SELECT CASE WHEN g.state = 2 THEN 1 ELSE 0 END AS waiting, 0 AS released, CASE WHEN g.counted THEN 1 ELSE 0 END AS moved,
-                g.stream, g.fingerprint AS print, CASE WHEN g.counted THEN g.old_job ELSE '' END AS job
-            FROM good AS g
+            SELECT p_state - 1 AS waiting, 0 AS released, CASE WHEN l.counted THEN 1 ELSE 0 END AS moved,
+                l.stream, l.fingerprint AS print, CASE WHEN l.counted THEN l.old_job ELSE '' END AS job
+            FROM letters AS l
             UNION ALL
-            SELECT 0, 1, 0, g.stream, '', g.job FROM good AS g WHERE g.job <> ''
+            SELECT 0, 1, 0, l.stream, '', l.job FROM letters AS l WHERE l.job <> ''
         ) AS u
         GROUP BY u.stream, u.print, u.job
     )
-    SELECT coalesce(array_agg(g.seq), '{}') INTO done FROM good AS g;
+    SELECT coalesce(array_agg(l.seq), '{}'), array_agg(l.stream) FILTER (WHERE l.begun IS NOT NULL),
+        array_agg(l.lane) FILTER (WHERE l.begun IS NOT NULL), array_agg(l.begun) FILTER (WHERE l.begun IS NOT NULL)
+    INTO done, streams, lanes, taken FROM letters AS l;
+    -- One by one: a join could be planned, while there are few lanes, to go through all of them.
+    FOR i IN 1 .. coalesce(cardinality(taken), 0) LOOP
+        UPDATE {schema}.dlq_lanes AS t SET begun = NULL WHERE t.stream = streams[i] AND t.lane = lanes[i] AND t.begun = taken[i];
+    END LOOP;
     RETURN done;
-END
-$pawl$;
-
--- dlq_job_row is a job as it is read. p_outcome: 0 done, 1 not found, 3 it was changed.
-CREATE TYPE {schema}.dlq_job_row AS (
-    outcome smallint, stream text, id text, nonce bytea, version bigint, data bytea, ended boolean, created bigint, updated bigint,
-    released bigint, passed bigint, failed bigint, moved bigint
-);
-
--- dlq_save_job stores a job by the rules of dlq.Store.SaveJob.
-CREATE FUNCTION {schema}.dlq_save_job(
-    p_retention bigint, p_stream text, p_id text, p_nonce bytea, p_version bigint, p_data bytea, p_ended boolean)
-RETURNS SETOF {schema}.dlq_job_row
-LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s'
-AS $pawl$
-#variable_conflict use_column
-DECLARE
-    now  bigint;
-    j    {schema}.dlq_jobs;
-    why  smallint := 0;
-BEGIN
-    PERFORM {schema}.dlq_check_isolation();
-    now := {schema}.dlq_now();
-    IF p_version = 0 THEN
-        INSERT INTO {schema}.dlq_jobs (version, created, updated, expires, ended, stream, id, nonce, data)
-        VALUES (1, now, now, now + p_retention, p_ended, p_stream, p_id, p_nonce, p_data) ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            -- What an earlier job of this name released counts for it no longer.
-            UPDATE {schema}.dlq_deltas AS t SET job = '' WHERE t.stream = p_stream AND t.job = p_id;
-            DELETE FROM {schema}.dlq_counts AS t WHERE t.kind = 2 AND t.stream = p_stream AND t.name = p_id;
-            RETURN QUERY SELECT 0::smallint, p_stream, p_id, p_nonce, 1::bigint, p_data, p_ended, now, now, 0::bigint, 0::bigint, 0::bigint, 0::bigint;
-            RETURN;
-        END IF;
-    END IF;
-    SELECT * INTO j FROM {schema}.dlq_jobs AS t WHERE t.stream = p_stream AND t.id = p_id FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT 1::smallint, p_stream, p_id, p_nonce, 0::bigint, NULL::bytea, false, now, now, 0::bigint, 0::bigint, 0::bigint, 0::bigint;
-        RETURN;
-    END IF;
-    IF j.nonce = p_nonce THEN
-        NULL;
-    ELSIF j.version <> p_version THEN
-        why := 3;
-    ELSE
-        UPDATE {schema}.dlq_jobs AS t SET
-            version = t.version + 1, updated = now, expires = now + p_retention, ended = p_ended, nonce = p_nonce, data = p_data
-        WHERE t.stream = p_stream AND t.id = p_id;
-    END IF;
-    RETURN QUERY SELECT why, t.stream, t.id, t.nonce, t.version, t.data, t.ended, t.created, t.updated, t.released, t.passed, t.failed, t.moved
-    FROM {schema}.dlq_list_jobs(p_stream, p_id, true, 1) AS t;
-END
-$pawl$;
-
--- dlq_list_jobs reads jobs behind a name, or from it on, with what is counted of them.
-CREATE FUNCTION {schema}.dlq_list_jobs(p_stream text, p_from text, p_with boolean, p_n integer) RETURNS SETOF {schema}.dlq_job_row
-LANGUAGE sql VOLATILE AS
-$pawl$
-    SELECT 0::smallint, j.stream, j.id, j.nonce, j.version, j.data, j.ended, j.created, j.updated,
-        coalesce(c.a, 0) + d.released, coalesce(c.b, 0) + d.passed, coalesce(c.c, 0) + d.failed, coalesce(c.d, 0) + d.moved
-    FROM (
-        SELECT * FROM {schema}.dlq_jobs AS t
-        WHERE t.stream = p_stream AND t.id >= p_from AND (p_with OR t.id > p_from) ORDER BY t.id LIMIT p_n
-    ) AS j
-    LEFT JOIN LATERAL (
-        SELECT * FROM {schema}.dlq_counts AS t WHERE t.kind = 2 AND t.stream = p_stream AND t.name = j.id OFFSET 0
-    ) AS c ON true
-    CROSS JOIN LATERAL (
-        SELECT coalesce(sum(t.released), 0)::bigint AS released, coalesce(sum(t.passed), 0)::bigint AS passed,
-            coalesce(sum(t.failed), 0)::bigint AS failed, coalesce(sum(t.moved), 0)::bigint AS moved
-        FROM {schema}.dlq_deltas AS t WHERE t.stream = p_stream AND t.job = j.id
-    ) AS d
-    ORDER BY j.id
-$pawl$;
-
--- dlq_alert says which alarms are the first of their window. It goes through them in
--- order; a batch locks the rows of its fingerprints in ascending order before.
-CREATE FUNCTION {schema}.dlq_alert(p_nonces bytea[], p_streams text[], p_prints text[], p_windows bigint[])
-RETURNS TABLE (n integer, first boolean)
-LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s'
-AS $pawl$
-#variable_conflict use_column
-DECLARE
-    now bigint;
-    a   {schema}.dlq_alarms;
-BEGIN
-    PERFORM {schema}.dlq_check_isolation();
-    FOR a.stream, a.print IN SELECT DISTINCT u.s, u.p FROM unnest(p_streams, p_prints) AS u(s, p) ORDER BY 1, 2 LOOP
-        INSERT INTO {schema}.dlq_alarms AS t (until, stream, print, nonce) VALUES (0, a.stream, a.print, '')
-        ON CONFLICT (stream, print) DO UPDATE SET nonce = t.nonce;
-    END LOOP;
-    now := {schema}.dlq_now();
-    FOR i IN 1 .. cardinality(p_nonces) LOOP
-        n := i;
-        SELECT * INTO a FROM {schema}.dlq_alarms AS t WHERE t.stream = p_streams[i] AND t.print = p_prints[i];
-        first := true;
-        IF a.nonce = p_nonces[i] THEN
-            NULL;
-        ELSIF now < a.until THEN
-            first := false;
-        ELSE
-            UPDATE {schema}.dlq_alarms AS t SET nonce = p_nonces[i], until = now + p_windows[i]
-            WHERE t.stream = p_streams[i] AND t.print = p_prints[i];
-        END IF;
-        RETURN NEXT;
-    END LOOP;
 END
 $pawl$;
