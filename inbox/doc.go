@@ -52,11 +52,14 @@
 //
 // When the events and what the handler writes are in one database, complete the
 // event in the transaction of the write ([Box.Complete], and InTx of the stores that
-// have transactions): both are then one commit, and nothing else is needed. For any
-// other effect use a guard of [github.com/pawl-go/pawl/dedup] with the event's ID.
-// What its errors mean for the event is shown in the example of [Outcome] named
-// Dedup. Where neither can tell whether the effect happened, return [Unknown]: guessing
-// is how an effect is lost, or happens twice.
+// have transactions): both are then one commit, and nothing else is needed. A call to
+// a remote, such as a reply, belongs in a ledger of [github.com/pawl-go/pawl/reconcile],
+// and needs no guard. For any other effect use a guard of
+// [github.com/pawl-go/pawl/dedup] with the event's ID. What their errors mean for the
+// event is shown in the examples of [Outcome] named Ledger and Dedup, and what to do with
+// the statuses of what was sent in that of [Box.Work] named Receipts. Where nothing can
+// tell whether the effect happened, return [Unknown]: guessing is how an effect is lost,
+// or happens twice.
 //
 // # Who promises what
 //
