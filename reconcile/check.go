@@ -134,12 +134,47 @@ func (s *Sighting) validate(check string) error {
 	return nil
 }
 
-// guarded runs a function of the caller. What a panic says may hold anything, and is left out.
+// guarded runs a function of the caller. What a panic says may hold anything, and is left
+// out; an error that it returns is marked as theirs.
 func guarded(what string, f func() error) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = fmt.Errorf("reconcile: %s panicked", what)
 		}
 	}()
-	return f()
+	if err := f(); err != nil {
+		return &theirs{err}
+	}
+	return nil
+}
+
+// theirs is an error of a function of the caller, whose text may hold personal data.
+type theirs struct{ err error }
+
+func (t *theirs) Error() string { return t.err.Error() }
+func (t *theirs) Unwrap() error { return t.err }
+
+// cause is what may be logged of an error: its text if it is all ours, and otherwise the
+// types of the error that is not.
+func cause(err error) string {
+	text := ""
+	wraps(err, func(e error) bool {
+		t, ok := e.(*theirs)
+		if !ok {
+			return false
+		}
+		n := 0
+		wraps(t.err, func(e error) bool {
+			if n++; n > 1 {
+				text += ": "
+			}
+			text += fmt.Sprintf("%T", e)
+			return n == 8
+		})
+		return true
+	})
+	if text == "" {
+		return err.Error()
+	}
+	return text
 }

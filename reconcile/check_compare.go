@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -174,8 +175,11 @@ func (a *asking) holds(ctx context.Context, f Finding) (Verdict, error) {
 	case f.Detail != detailNone:
 		return Verdict{Gone: true, Note: "the timeline has it, and nothing contradicts"}, nil
 	}
-	if detail, err := a.ask(ctx, x, local); err != nil || detail == detailNone {
+	switch detail, err := a.ask(ctx, x, local); {
+	case err != nil || detail == detailNone:
 		return Verdict{Wait: a.Again}, err
+	case strings.HasPrefix(detail, detailConflict): // nobody would see it again: the timeline has it now
+		return Verdict{Detail: detail}, nil
 	}
 	return Verdict{Gone: true, Note: "the provider has it"}, nil
 }

@@ -24,6 +24,9 @@ func (c *Checks) Findings(ctx context.Context, q FindingQuery) ([]Finding, error
 			return nil, invalid("query with a text of %d bytes, not 0 to %d of UTF-8 without NUL", len(s), MaxSubject)
 		}
 	}
+	if q.State > Resolved {
+		return nil, invalid("query for state %d, not 0 to %d", q.State, Resolved)
+	}
 	q.Kind = c.opts.Kind
 	fs, err := c.store.List(ctx, q)
 	if err != nil {

@@ -138,7 +138,7 @@ func (c *Checks) said(ctx context.Context, check string, err error) {
 	}
 	c.counts.failures.Add(1)
 	if c.opts.Logger != nil {
-		c.opts.Logger.WarnContext(ctx, "reconcile: a check failed and is tried again", "kind", c.opts.Kind, "check", check, "error", err)
+		c.opts.Logger.WarnContext(ctx, "reconcile: a check failed and is tried again", "kind", c.opts.Kind, "check", check, "cause", cause(err))
 	}
 	if h := c.opts.Hooks; h != nil && h.Failed != nil {
 		h.Failed(ctx, check, err)

@@ -80,7 +80,8 @@ type CheckOptions struct {
 	Authorize func(ctx context.Context, a Action) (actor string, err error)
 
 	// Logger receives what an operator should look at. Nil: nothing is logged. Subjects are
-	// shortened hashes there.
+	// shortened hashes there, and of errors of the functions of the checks only the types are
+	// logged: CheckHooks.Failed has the errors.
 	Logger *slog.Logger
 
 	// Hooks are called at the events they name. Nil: none are.

@@ -207,6 +207,7 @@ func (r *record) receipt(now int64, p Params, s *Settlement) error {
 	case r.state == s.State:
 		if r.state == Failed {
 			r.again, r.due = false, 0
+			r.take()
 			if r.expires == 0 { // it was made with Later
 				r.expires = now + p.Retention.Microseconds()
 			}
@@ -214,14 +215,18 @@ func (r *record) receipt(now int64, p Params, s *Settlement) error {
 		return nil
 	case r.state.Ended():
 		r.again, r.due, r.review = false, 0, Contradicting
+		r.take()
 		r.append(now, s.Verb, s.By, s.Note)
 		return &EndedError{State: r.state}
 	}
-	r.endedFromOutside = r.last == 0
+	r.take()
 	r.end(now, p, s.State, s.Result, false)
 	r.append(now, s.Verb, s.By, s.Note)
 	return nil
 }
+
+// take ends the grant of whoever is at work on the record.
+func (r *record) take() { r.endedFromOutside, r.until = r.last == 0, 0 }
 
 // resolve applies what a person decided.
 func (r *record) resolve(now int64, p Params, s *Settlement) error {
@@ -272,6 +277,9 @@ func (r *record) selected(q *Query) bool {
 func (r *record) count(c *Counts, now int64) {
 	n := []*int{Started: &c.Started, Accepted: &c.Accepted, Confirmed: &c.Confirmed, Failed: &c.Failed, Unknown: &c.Unknown}
 	*n[r.state]++
+	if r.state == Failed && r.due != 0 {
+		c.Waiting++
+	}
 	if r.review != "" {
 		c.Review++
 	}

@@ -154,10 +154,19 @@ func (l *Ledger) outside(ctx context.Context, s Settlement) error {
 // List returns at most q.N operations that the query selects, by their keys: with Open, the
 // compensation queue and what is under way; with Review, what waits for a person. Go on with
 // the last key as q.After until there are none: a page can be short when payloads and
-// results are large. N is 1 to 1,000; Kind is the ledger's.
+// results are large. N is 1 to 1,000; Kind is the ledger's. It fails with [ErrInvalid] on what
+// can be no key, account or state.
 func (l *Ledger) List(ctx context.Context, q Query) ([]Entry, error) {
 	if q.N < 1 || q.N > maxPage {
 		return nil, invalid("page of %d, not 1 to %d", q.N, maxPage)
+	}
+	for _, s := range []string{q.Key, q.Account, q.After} {
+		if !validText(s, MaxKey) {
+			return nil, invalid("query with a text of %d bytes, not 0 to %d of UTF-8 without NUL", len(s), MaxKey)
+		}
+	}
+	if q.State > Unknown {
+		return nil, invalid("query for state %d, not 0 to %d", q.State, Unknown)
 	}
 	q.Kind = l.opts.Kind
 	es, err := l.store.List(ctx, q)
@@ -192,6 +201,9 @@ func (l *Ledger) Lookup(ctx context.Context, key string) (Entry, error) {
 func (l *Ledger) Counts(ctx context.Context, after string, n int) ([]Counts, error) {
 	if n < 1 || n > maxPage {
 		return nil, invalid("page of %d, not 1 to %d", n, maxPage)
+	}
+	if !validText(after, MaxKey) {
+		return nil, invalid("counts behind an account of %d bytes, not 0 to %d of UTF-8 without NUL", len(after), MaxKey)
 	}
 	cs, err := l.store.Counts(ctx, l.opts.Kind, after, after == "", n)
 	if err != nil {

@@ -20,8 +20,9 @@ type Projected struct {
 	// Contradicting are observations that cannot be true together with the basis.
 	Contradicting []Observation
 	// Settled says that the status is a last one, nothing that was said by now contradicts
-	// it, and its time is sensible; in a group, that all participants' are. Bills and promises to customers
-	// use Settled only: the order of statuses is ours, and no provider's promise.
+	// it, and its time is sensible; in a group, that this holds for every participant of
+	// whom anything was said: who else is in the group is not known here. Bills and promises to
+	// customers use Settled only: the order of statuses is ours, and no provider's promise.
 	Settled bool
 	// Participants are those of a group, each by itself, by their IDs. The status of the
 	// message is then the most informative of them.
@@ -61,8 +62,9 @@ func WhatsAppStatuses() []Status {
 }
 
 // MostInformative returns the projection to the status with the greatest rank. Of several
-// observations with it the one that happened last holds, to the second, since providers say
-// no more; then the one that was received first; then the one with the smaller event ID.
+// observations with it one whose time is not absurd holds; then the one that happened last,
+// to the second, since providers say no more; then the one that was received first; then the
+// one with the smaller event ID.
 func MostInformative(statuses ...Status) Projection {
 	known := make(map[string]Status, len(statuses))
 	for _, s := range statuses {
@@ -121,6 +123,9 @@ func informative(known map[string]Status, os []Observation) (p Projected) {
 
 // before says that of two observations of one rank the first holds.
 func before(a, b Observation) bool {
+	if a.Absurd != b.Absurd {
+		return b.Absurd
+	}
 	return cmp.Or(cmp.Compare(b.At.Unix(), a.At.Unix()), strings.Compare(a.Status, b.Status), byArrival(a, b)) < 0
 }
 

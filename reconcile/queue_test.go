@@ -373,3 +373,37 @@ func TestNothingIsSentWhenTheTimeIsUp(t *testing.T) {
 		}
 	})
 }
+
+// What a receipt says while somebody is about to send an operation counts: it is not sent.
+func TestAReceiptComesBeforeTheSending(t *testing.T) {
+	for _, said := range []reconcile.State{reconcile.Failed, reconcile.Confirmed} {
+		bubble(t, func(t *testing.T) {
+			s := &receiptFirst{Store: reconcile.NewMemory(), said: said}
+			l := newLedger(t, s, nil)
+			s.ledger = l
+			if err := l.Record(t.Context(), reconcile.Op{Key: "k"}); err != nil {
+				t.Fatal(err)
+			}
+			run(t, l, never(t), nil)
+			time.Sleep(24 * time.Hour)
+			if e := want(t, l, "k", reconcile.Failed); e.Again || e.Attempts != 0 || e.Open() != (said == reconcile.Confirmed) {
+				t.Errorf("a receipt that says %v left %+v", said, e)
+			}
+		})
+	}
+}
+
+// receiptFirst is a store to which a receipt comes between a claim and what follows it.
+type receiptFirst struct {
+	reconcile.Store
+	ledger *reconcile.Ledger
+	said   reconcile.State
+}
+
+func (s *receiptFirst) Claim(ctx context.Context, p reconcile.Params, a reconcile.ClaimAsk) ([]reconcile.Entry, time.Duration, error) {
+	es, next, err := s.Store.Claim(ctx, p, a)
+	if len(es) > 0 {
+		_ = s.ledger.Receipt(ctx, "k", reconcile.Receipt{State: s.said}) // a contradiction is an error
+	}
+	return es, next, err
+}

@@ -15,9 +15,14 @@
 // background, and [Ledger.Receipt] where the provider's webhooks are worked:
 //
 //	err := ledger.Do(ctx, reconcile.Op{Key: messageID, Account: account, Payload: body}, send, probe)
-//	if errors.Is(err, reconcile.ErrAccepted) {
+//	if errors.Is(err, reconcile.ErrAccepted) || errors.Is(err, reconcile.ErrUnknown) {
 //		return nil // recorded: the queue of Run has it now
 //	}
+//
+// No guard of package dedup is needed around it: a Do that comes again finds the operation
+// by its key. What every error means for an event of an inbox, and what to do with the
+// statuses of what was sent, is in the examples of [github.com/pawl-go/pawl/inbox] named
+// Ledger and Receipts.
 //
 // # The compensation queue
 //
@@ -32,8 +37,9 @@
 //
 // When the remote takes nothing and tells nothing (no connection, timeouts, 429, 5xx), nothing
 // is learnt about any operation: that is an outage, counted for the ledger and not for its
-// operations. It sends none to a person, however long it lasts; Run then tries one operation
-// at a time, and [Ledger.Counts] has the age of the oldest.
+// operations. By itself it sends none to a person, however long it lasts; but a key's horizon
+// runs on meanwhile, and what is beyond it and cannot be asked for waits for a person. Run tries
+// one operation at a time until there is an answer, and [Ledger.Counts] has the age of the oldest.
 //
 // # In the caller's transaction
 //
@@ -54,8 +60,17 @@
 // # Personal data
 //
 // Payloads and results are sealed where Options.Keys say so; keys and accounts are stored as
-// they are given. Errors and logs name a
-// key by the first 12 digits of its SHA-256. [Ledger.Forget] erases.
+// they are given. Errors and logs name a key by the first 12 digits of its SHA-256.
+// [Ledger.Forget], [Timeline.Forget] and [Checks.Forget] erase.
+//
+// # Choosing a store
+//
+// NewMemory, NewTimelineMemory and NewCheckMemory are for tests and examples: a ledger is there
+// for the process that dies. The packages boltreconcile, redisreconcile and pgreconcile keep all
+// three in a file, in Redis and in PostgreSQL; in bbolt and PostgreSQL an operation can be
+// recorded, and an effect in the same database confirmed, in the caller's transaction. Call
+// Sweep of the store now and then: nothing else removes for sure what has expired. What is open or waits
+// for a person never expires.
 package reconcile
 
 import (
@@ -94,8 +109,8 @@ type core struct {
 // when the lease is lost.
 //
 // Nil means that the remote took it: Confirmed, or Accepted if the ledger's operations
-// have receipts. An error that wraps [ErrAccepted] means Accepted, one marked [NotDone] or
-// [Refused] that it certainly did not happen; after any other the operation is Unknown.
+// have receipts. An error that wraps [ErrAccepted] means Accepted, one marked [NotDone],
+// [NotYet] or [Refused] that it certainly did not happen; after any other the operation is Unknown.
 type CallFunc func(ctx context.Context, op Op) (result []byte, err error)
 
 // A ProbeFunc asks the remote what it knows of an operation. The context has what a call's

@@ -104,6 +104,9 @@ func (w *worker) claim(ctx context.Context, n int) ([]*turn, time.Duration, erro
 	if err != nil {
 		return nil, 0, err
 	}
+	if one && len(entries) > 0 {
+		l.outage.trying(w.opts.Timeout + time.Second) // which its end comes before
+	}
 	turns := make([]*turn, len(entries))
 	for i, e := range entries {
 		e.Err = l.open(&e)

@@ -180,6 +180,16 @@ func (o *outage) pause() (wait time.Duration, one bool) {
 	return time.Until(o.next), true
 }
 
+// trying keeps everybody else from trying for as long as the one that was taken may take; an
+// answer, or that there was none, ends that.
+func (o *outage) trying(d time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.streak >= outageAfter {
+		o.next = time.Now().Add(d)
+	}
+}
+
 func (l *Ledger) tellOutage(ctx context.Context, begun bool, lasted time.Duration) {
 	if l.opts.Logger != nil {
 		msg := "reconcile: the remote gives no answer; operations wait, and none is given to a person for that"

@@ -101,7 +101,8 @@ type Store interface {
 	//     Accepted or Unknown. If it is in that state already, nothing changes, except that a
 	//     Failed one loses Again and Due, and has Expires, p.Retention from now, if it had none.
 	//     If it is in the other, the state stays, Again is false, Due is zero, Review is
-	//     "contradicting receipts", and the error is [*EndedError].
+	//     "contradicting receipts", and the error is [*EndedError]. In each case it ends the
+	//     lease: who was granted the record finds it ended.
 	//   - Resolve: the record has to have the token s.Token, or the error is [ErrChanged]; it
 	//     must not have ended (Confirmed or Failed) without Review, or it is [*EndedError].
 	//     The token moves; the record becomes s.State, Review is empty, and Failed has s.Again and,
@@ -238,22 +239,26 @@ type Query struct {
 }
 
 // Counts are the operations of one account that the store keeps, by state. Failed are also
-// those that will be sent again, and those that [Ledger.Record] wrote and nobody sent yet.
+// those that are Waiting.
 type Counts struct {
 	Account                                       string
 	Started, Accepted, Confirmed, Failed, Unknown int
-	Review                                        int // those that a person has to resolve
-	Resent, ResentConfirmed                       int // those that were sent more than once, and those of them that are Confirmed
-	Oldest                                        time.Duration
+	Waiting                                       int           // those of Failed with a Due: the queue sends them, for the first time or again
+	Review                                        int           // those that a person has to resolve
+	Resent, ResentConfirmed                       int           // those that were sent more than once, and those of them that are Confirmed
+	Oldest                                        time.Duration // the age of the oldest that is open, will be sent again or waits for a person
 }
+
+// Ended is how many operations are Confirmed, or Failed and not Waiting.
+func (c Counts) Ended() int { return c.Confirmed + c.Failed - c.Waiting }
 
 // SuccessRate is the share of the operations that have ended which are Confirmed, and
 // 1 if none has ended.
 func (c Counts) SuccessRate() float64 {
-	if c.Confirmed+c.Failed == 0 {
+	if c.Ended() <= 0 {
 		return 1
 	}
-	return float64(c.Confirmed) / float64(c.Confirmed+c.Failed)
+	return float64(c.Confirmed) / float64(c.Ended())
 }
 
 const (

@@ -135,6 +135,7 @@ func TestMostInformative(t *testing.T) {
 		t := base.Add(time.Duration(said) * time.Second)
 		return reconcile.Observation{Ref: reconcile.Ref{Event: event}, Status: status, Said: t, At: t, Received: base.Add(time.Hour)}
 	}
+	absurd := func(o reconcile.Observation) reconcile.Observation { o.Absurd = true; return o }
 	project := reconcile.MostInformative(reconcile.WhatsAppStatuses()...)
 	for _, c := range []struct {
 		name          string
@@ -150,6 +151,8 @@ func TestMostInformative(t *testing.T) {
 		{"failed is not the last word", []reconcile.Observation{at("a", "sent", 0), at("b", "failed", 1)}, "failed", "b", false, ""},
 		{"delivered and failed", []reconcile.Observation{at("a", "failed", 1), at("b", "delivered", 2)}, "delivered", "b", false, "a"},
 		{"failed and read", []reconcile.Observation{at("a", "read", 1), at("b", "failed", 2), at("c", "failed", 3)}, "read", "a", false, "bc"},
+		{"a sensible time before an absurd one", []reconcile.Observation{at("a", "delivered", 1), absurd(at("b", "delivered", 9))}, "delivered", "a", true, ""},
+		{"rank before a sensible time", []reconcile.Observation{at("a", "delivered", 1), absurd(at("b", "read", 9))}, "read", "b", false, ""},
 		{"a status of next year", []reconcile.Observation{at("a", "delivered", 1), at("b", "telepathy", 2)}, "delivered", "a", true, ""},
 	} {
 		for range 10 { // the order of arrival is of no matter

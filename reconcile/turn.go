@@ -11,11 +11,16 @@ import (
 
 // NotDone marks the error of a call: the operation certainly did not happen and may be
 // sent again, as when no connection could be made. NotDone(nil) is nil.
-func NotDone(err error) error { return mark(err, false) }
+func NotDone(err error) error { return mark(err, marked{}) }
+
+// NotYet marks the error of a call as NotDone does, and says that the remote did answer: out
+// of stock, say, or locked by somebody else. It is sent again, and is no sign of an outage.
+// NotYet(nil) is nil.
+func NotYet(err error) error { return mark(err, marked{answered: true}) }
 
 // Refused marks the error of a call: the remote refused the operation, which did not
 // happen and is not sent again. Refused(nil) is nil.
-func Refused(err error) error { return mark(err, true) }
+func Refused(err error) error { return mark(err, marked{refused: true, answered: true}) }
 
 // TokenFrom returns the fencing token under which a call or a probe runs. Pass it to
 // systems that can compare it with the last one they saw for the key and refuse a
@@ -51,16 +56,18 @@ type turnKey struct{}
 
 type marked struct {
 	error
-	refused bool
+	refused  bool // it is not sent again
+	answered bool // the remote said so
 }
 
 func (m *marked) Unwrap() error { return m.error }
 
-func mark(err error, refused bool) error {
+func mark(err error, m marked) error {
 	if err == nil {
 		return nil
 	}
-	return &marked{err, refused}
+	m.error = err
+	return &m
 }
 
 // A turn is an operation that was granted, and what became of it.
@@ -101,7 +108,7 @@ func (l *Ledger) look(ctx context.Context, t *turn) {
 		var err error
 		if ev, err = l.ask(ctx, t); err != nil {
 			t.cause = err
-			if ctx.Err() == nil {
+			if t.remotes(ctx) {
 				l.outage.unanswered(l, ctx)
 			}
 			l.settle(ctx, t, Settlement{Verb: VerbDefer, By: "probe", Delay: l.opts.pause(t.entry.Looks + 1)})
@@ -138,7 +145,7 @@ func (l *Ledger) call(ctx context.Context, t *turn, clean bool) {
 	if t.resent {
 		l.counts.resent.Add(1)
 	}
-	returned := false
+	returned, begun := false, ctx.Err() == nil
 	defer func() {
 		if !returned { // a panic, which goes on
 			l.settle(ctx, t, Settlement{Verb: VerbDoubt, By: "call", Delay: l.opts.Quiet, Note: "the call panicked"})
@@ -171,13 +178,19 @@ func (l *Ledger) call(ctx context.Context, t *turn, clean bool) {
 		s.Verb, s.Delay, s.Note = VerbDoubt, max(l.opts.Quiet, l.opts.pause(t.entry.Attempts)), "no answer that says what happened"
 	}
 	switch {
-	case err == nil || m != nil && m.refused || s.Verb == VerbAccept:
+	case err == nil || m != nil && m.answered || s.Verb == VerbAccept:
 		l.outage.answered(l, ctx)
-	case ctx.Err() == nil: // otherwise it was not the remote that ended it
+	case begun && t.remotes(ctx):
 		l.outage.unanswered(l, ctx)
 	}
 	t.keep(result, l.opts.ResultSize)
 	l.settle(ctx, t, s)
+}
+
+// remotes says that it is the remote's doing if there was no answer, and not that of
+// whoever ended the context. In Run, the time that a remote had is its own.
+func (t *turn) remotes(ctx context.Context) bool {
+	return ctx.Err() == nil || t.quiet && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // keep notes a result, and that it is too large.

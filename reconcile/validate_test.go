@@ -77,6 +77,18 @@ func TestBadInput(t *testing.T) {
 	if _, err := l.List(ctx, reconcile.Query{}); !errors.Is(err, reconcile.ErrInvalid) {
 		t.Errorf("page of 0: %v", err)
 	}
+	for name, q := range map[string]reconcile.Query{
+		"key": {Key: "\xff"}, "NUL in key": {Key: "a\x00"}, "account": {Account: "\xff"}, "long account": {Account: strings.Repeat("a", 513)},
+		"after": {After: "\xff"}, "long after": {After: strings.Repeat("a", 513)}, "state": {State: reconcile.Unknown + 1},
+	} {
+		q.N = 1
+		if _, err := l.List(ctx, q); !errors.Is(err, reconcile.ErrInvalid) {
+			t.Errorf("query with a bad %s: %v", name, err)
+		}
+	}
+	if _, err := l.Counts(ctx, "\xff", 1); !errors.Is(err, reconcile.ErrInvalid) {
+		t.Errorf("counts behind no account: %v", err)
+	}
 	if _, err := l.Counts(ctx, "", 1001); !errors.Is(err, reconcile.ErrInvalid) {
 		t.Errorf("page of 1001: %v", err)
 	}

@@ -64,7 +64,7 @@ func (v *verifier) verifyOperations() error {
 				return fmt.Errorf("operation %q, %v: %w", key, o.state, err)
 			}
 		}
-		if never := o.attempts == 0 && o.due != 0; (o.expires == 0) != (!o.state.Ended() || never) {
+		if never := o.attempts == 0 && (o.due != 0 || o.review != ""); (o.expires == 0) != (!o.state.Ended() || never) {
 			return fmt.Errorf("operation %q, %v, expires at %d", key, o.state, o.expires)
 		}
 		e, err := v.entry(&o)

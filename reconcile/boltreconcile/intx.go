@@ -19,9 +19,9 @@ import (
 //	err := ledger.Do(ctx, op, call, boltreconcile.NotConfirmed)
 //
 // When fn returns an error, when the lease was lost and when a receipt came first, what fn
-// wrote is rolled back: the operation certainly did not happen, and the error is marked
-// [reconcile.NotDone] unless fn has marked it [reconcile.Refused]. It is rolled back, too,
-// when fn panics, which goes on. When the commit fails, nobody can tell, and the operation is
+// wrote is rolled back: the operation certainly did not happen. An error of fn that is not
+// marked counts as marked [reconcile.NotYet], and it is sent again; [reconcile.Refused] keeps
+// it from that. It is rolled back, too, when fn panics, which goes on. When the commit fails, nobody can tell, and the operation is
 // Unknown. [NotConfirmed] then finds out.
 //
 // The transaction is the only writer of the file while it lasts, so operations are
@@ -30,12 +30,13 @@ import (
 // it back: bbolt answers that with a panic.
 func (s *Store) InTx(ledger *reconcile.Ledger, fn func(ctx context.Context, tx *bbolt.Tx, op reconcile.Op) (result []byte, err error)) reconcile.CallFunc {
 	return func(ctx context.Context, op reconcile.Op) (result []byte, err error) {
-		done := false
+		done, failed := false, false
 		err = s.db.Update(func(tx *bbolt.Tx) (err error) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx) // the lease was lost while another transaction had the lock
 			}
 			if result, err = fn(ctx, tx, op); err != nil {
+				failed = ctx.Err() == nil
 				return err
 			}
 			err = ledger.With(s.Tx(tx)).Confirm(ctx, result)
@@ -47,15 +48,21 @@ func (s *Store) InTx(ledger *reconcile.Ledger, fn func(ctx context.Context, tx *
 			return result, nil
 		case done:
 			return nil, wrap("commit", err)
+		case failed:
+			return nil, rolledBack{err, reconcile.NotYet(errRolledBack)}
 		}
-		return nil, rolledBack{err}
+		return nil, rolledBack{err, reconcile.NotDone(errRolledBack)}
 	}
 }
 
-// A rolledBack is an error after which nothing has happened, whatever else it is marked as.
-type rolledBack struct{ error }
+// A rolledBack is an error after which nothing has happened. How it is marked counts unless
+// fn has marked it: the first mark that is found does.
+type rolledBack struct {
+	error
+	marked error
+}
 
-func (r rolledBack) Unwrap() []error { return []error{r.error, reconcile.NotDone(errRolledBack)} }
+func (r rolledBack) Unwrap() []error { return []error{r.error, r.marked} }
 
 var errRolledBack = errors.New("it was rolled back")
 

@@ -78,7 +78,7 @@ func (st *step) listCounts(kind, after string, first bool, n int) (counts []reco
 		counts = append(counts, reconcile.Counts{
 			Account: string(account),
 			Started: t.states[reconcile.Started], Accepted: t.states[reconcile.Accepted], Confirmed: t.states[reconcile.Confirmed],
-			Failed: t.states[reconcile.Failed], Unknown: t.states[reconcile.Unknown],
+			Failed: t.states[reconcile.Failed], Unknown: t.states[reconcile.Unknown], Waiting: t.waiting,
 			Review: t.review, Resent: t.resent, ResentConfirmed: t.resentConfirmed,
 		})
 		for age := range behind(st.ages, nameKey(kind, string(account), ""), nil) {

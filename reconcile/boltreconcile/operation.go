@@ -196,13 +196,14 @@ func decodeBlob(b []byte, what string) ([]byte, error) {
 type tally struct {
 	states                          [reconcile.Unknown + 1]int
 	review, resent, resentConfirmed int
+	waiting                         int
 }
 
 // numbers are the fields in the order in which they are stored.
 func (t *tally) numbers() []*int {
 	return []*int{
 		&t.states[reconcile.Started], &t.states[reconcile.Accepted], &t.states[reconcile.Confirmed], &t.states[reconcile.Failed],
-		&t.states[reconcile.Unknown], &t.review, &t.resent, &t.resentConfirmed,
+		&t.states[reconcile.Unknown], &t.review, &t.resent, &t.resentConfirmed, &t.waiting,
 	}
 }
 

@@ -166,6 +166,9 @@ func (o *operation) tally() (t tally) {
 		return t
 	}
 	t.states[o.state]++
+	if o.state == reconcile.Failed && o.due != 0 {
+		t.waiting++
+	}
 	if o.review != "" {
 		t.review++
 	}

@@ -192,6 +192,7 @@ func (o *operation) receipt(now int64, p *reconcile.Params, s *reconcile.Settlem
 	case o.state == s.State:
 		if o.state == reconcile.Failed {
 			o.again, o.due = false, 0
+			o.take()
 			if o.expires == 0 { // it was recorded, and never sent
 				o.expires = now + p.Retention.Microseconds()
 			}
@@ -199,14 +200,18 @@ func (o *operation) receipt(now int64, p *reconcile.Params, s *reconcile.Settlem
 		return notRefused
 	case o.state.Ended():
 		o.again, o.due, o.review = false, 0, reconcile.Contradicting
+		o.take()
 		o.tell(now, s)
 		return o.ended()
 	}
-	o.endedOutside = o.last == 0
+	o.take()
 	o.end(now, p, s.State, s.Result, false)
 	o.tell(now, s)
 	return notRefused
 }
+
+// take ends the grant of whoever is at work on the operation.
+func (o *operation) take() { o.endedOutside, o.until = o.last == 0, 0 }
 
 // resolve applies what a person decided.
 func (o *operation) resolve(now int64, p *reconcile.Params, s *reconcile.Settlement) refusal {

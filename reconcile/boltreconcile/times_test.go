@@ -94,7 +94,7 @@ func TestWhatIsOpenIsNeverForgotten(t *testing.T) {
 		counts, err := f.Counts(ctx, "k", "", true, 10)
 		require.NoError(t, err)
 		require.Equal(t, []reconcile.Counts{{
-			Account: "acct", Started: 1, Accepted: 1, Confirmed: 1, Failed: 2, Unknown: 2, Review: 2, Oldest: 1000 * time.Hour,
+			Account: "acct", Started: 1, Accepted: 1, Confirmed: 1, Failed: 2, Waiting: 2, Unknown: 2, Review: 2, Oldest: 1000 * time.Hour,
 		}}, counts)
 	})
 }

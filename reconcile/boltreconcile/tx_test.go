@@ -3,6 +3,7 @@ package boltreconcile_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -106,7 +107,8 @@ func TestInTxCommitsWhatSucceedsAndNothingElse(t *testing.T) {
 	for _, tt := range []struct {
 		fail  error
 		again bool
-	}{{errFailed, true}, {errFailed, true}, {reconcile.Refused(errFailed), false}} {
+	}{{errFailed, true}, {errFailed, true}, {reconcile.NotDone(errFailed), true}, {errFailed, true}, {errFailed, true}, {errFailed, true},
+		{fmt.Errorf("no money: %w", reconcile.Refused(errFailed)), false}} {
 		fail = tt.fail
 		err := l.Do(ctx, reconcile.Op{Key: "a"}, call, nil)
 		got := (*reconcile.StateError)(nil)
@@ -116,6 +118,7 @@ func TestInTxCommitsWhatSucceedsAndNothingElse(t *testing.T) {
 		require.Equal(t, tt.again, got.Again)
 		require.Zero(t, effects(t, f, "a"))
 	}
+	require.Zero(t, l.Stats().Outage, "that it did not do it is an answer")
 	fail = nil
 	for range 2 {
 		result, err := l.DoResult(ctx, reconcile.Op{Key: "b"}, call, nil)

@@ -153,7 +153,7 @@ func TestSweepInSmallSteps(t *testing.T) {
 	require.NoError(t, err)
 	old := finds
 	old.Keep = 2 * time.Hour
-	require.NoError(t, store.Checks().Tally(t.Context(), old, []reconcile.Cell{{Series: "s", Start: time.Now().Add(-2*time.Hour + 50*time.Millisecond), N: 1}}))
+	require.NoError(t, store.Checks().Tally(t.Context(), old, []reconcile.Cell{{Series: "s", Start: time.Now().Add(-2*time.Hour + time.Second), N: 1}}))
 
 	kept := begin(t, store, ask("a kept", "acct"), ask("open", "acct"), ask("review", "acct"))
 	settle(t, store, with(reconcile.VerbConfirm, kept[0]))

@@ -85,7 +85,7 @@ func newStatements(schema string) statements {
 		settle: "SELECT n, outcome FROM " + q + ".reconcile_settle($1::integer, $2::text, $3::bigint, $4::bigint, $5::boolean[], $6::smallint[], $7::text[]," +
 			" $8::bigint[], $9::bytea[], $10::smallint[], $11::bytea[], $12::boolean[], $13::boolean[], $14::bigint[], $15::bigint[], $16::text[], $17::text[])",
 		list: "SELECT * FROM " + q + ".reconcile_list($1::text, $2::text, $3::text, $4::integer, $5::boolean, $6::boolean, $7::text, $8::integer)",
-		counts: "SELECT account, t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], coalesce(age, 0) FROM " + q +
+		counts: "SELECT account, t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], coalesce(age, 0) FROM " + q +
 			".reconcile_counted($1::text, $2::text, $3::boolean, $4::integer)",
 		sweep: "SELECT removed, looked, next_kind, next_key FROM " + q + ".reconcile_sweep($1::integer, $2::text, $3::text)",
 		appends: "SELECT n, answer FROM " + q + ".reconcile_append($1::text, $2::bigint, $3::bigint, $4::integer, $5::bigint, $6::integer[], $7::bigint[]," +

@@ -52,7 +52,7 @@ func (s *Store) counts(ctx context.Context, r pgcall.Route, kind, after string, 
 	err = r.Call(ctx, func(rows pgx.Rows) error {
 		var c reconcile.Counts
 		var age int64
-		err := rows.Scan(&c.Account, &c.Started, &c.Accepted, &c.Confirmed, &c.Failed, &c.Unknown, &c.Review, &c.Resent, &c.ResentConfirmed, &age)
+		err := rows.Scan(&c.Account, &c.Started, &c.Accepted, &c.Confirmed, &c.Failed, &c.Unknown, &c.Review, &c.Resent, &c.ResentConfirmed, &c.Waiting, &age)
 		c.Oldest = micros(age)
 		counts = append(counts, c)
 		return err

@@ -49,7 +49,7 @@ func TestLostReplies(t *testing.T) {
 		require.NotZero(t, answers[i].Entry.Token)
 		require.Equal(t, []byte("body of "+asks[i].Key), answers[i].Entry.Payload)
 	}
-	require.Equal(t, reconcile.Counts{Account: "acct", Started: 2, Failed: 1}, counts(t, store))
+	require.Equal(t, reconcile.Counts{Account: "acct", Started: 2, Failed: 1, Waiting: 1}, counts(t, store))
 
 	settled := func(all ...reconcile.Settlement) {
 		t.Helper()
@@ -71,12 +71,12 @@ func TestLostReplies(t *testing.T) {
 	settled(with(reconcile.VerbAsk, looks[1]))
 	settled(reconcile.Settlement{Verb: reconcile.VerbResolve, Key: "a", Token: looks[1].Token, Nonce: nonce(), State: reconcile.Failed, By: "ann", Again: true})
 	settled(reconcile.Settlement{Verb: reconcile.VerbReceipt, Key: "c", Nonce: nonce(), State: reconcile.Confirmed, By: "receipt"})
-	require.Equal(t, reconcile.Counts{Account: "acct", Confirmed: 2, Failed: 1}, counts(t, store))
+	require.Equal(t, reconcile.Counts{Account: "acct", Confirmed: 2, Failed: 1, Waiting: 1}, counts(t, store))
 	c := list(t, store, reconcile.Query{Key: "c"})[0]
 	require.Equal(t, 1, c.Attempts)
 	require.Len(t, c.Log, 3, "recorded, sent, confirmed")
 	settled(reconcile.Settlement{Verb: reconcile.VerbForget, Key: "b"})
-	require.Equal(t, reconcile.Counts{Account: "acct", Confirmed: 1, Failed: 1}, counts(t, store))
+	require.Equal(t, reconcile.Counts{Account: "acct", Confirmed: 1, Failed: 1, Waiting: 1}, counts(t, store))
 
 	os := []reconcile.Observation{said("1", "m", "o"), said("2", "m", "")}
 	var became []reconcile.Appending

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,18 +21,19 @@ import (
 //	err := ledger.Do(ctx, op, call, pgreconcile.NotConfirmed)
 //
 // When fn returns an error, when the lease was lost and when a receipt came first, what fn
-// wrote is rolled back: the operation certainly did not happen, and the error is marked
-// [reconcile.NotDone] unless fn has marked it [reconcile.Refused]. It is rolled back, too,
-// when fn panics, which goes on. When the commit has no answer, nobody can tell, and the
+// wrote is rolled back: the operation certainly did not happen. An error of fn that is not
+// marked counts as marked [reconcile.NotYet], and it is sent again; [reconcile.Refused] keeps
+// it from that. It is rolled back, too, when fn panics, which goes on. When the commit has no answer, nobody can tell, and the
 // operation is Unknown. [NotConfirmed] then finds out.
 //
 // The transaction is READ COMMITTED and holds a connection of the pool, beside those that the
 // ledger needs. fn must not end tx, which is refused, nor use it after it has returned.
 func (s *Store) InTx(ledger *reconcile.Ledger, fn func(ctx context.Context, tx pgx.Tx, op reconcile.Op) (result []byte, err error)) reconcile.CallFunc {
 	return func(ctx context.Context, op reconcile.Op) (result []byte, err error) {
-		done := false
+		done, failed := false, false
 		err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 			if result, err = fn(ctx, callTx{tx}, op); err != nil {
+				failed = ctx.Err() == nil
 				return err
 			}
 			err = ledger.With(s.Tx(tx)).Confirm(ctx, result)
@@ -45,8 +45,10 @@ func (s *Store) InTx(ledger *reconcile.Ledger, fn func(ctx context.Context, tx p
 			return result, nil
 		case done && !errors.Is(err, pgx.ErrTxCommitRollback):
 			return nil, s.wrap("commit", err)
+		case failed:
+			return nil, rolledBack{err, reconcile.NotYet(errRolledBack)}
 		}
-		return nil, rolledBack(err)
+		return nil, rolledBack{err, reconcile.NotDone(errRolledBack)}
 	}
 }
 
@@ -58,16 +60,16 @@ var errNotYours = fmt.Errorf("pgreconcile: %w: the transaction of a call is ende
 func (callTx) Commit(context.Context) error   { return errNotYours }
 func (callTx) Rollback(context.Context) error { return errNotYours }
 
-// rolledBack marks an error after which nothing has happened, unless fn has marked it.
-func rolledBack(err error) error {
-	if errors.As(err, reflect.New(marked).Interface()) {
-		return err
-	}
-	return reconcile.NotDone(err)
+// A rolledBack is an error after which nothing has happened. How it is marked counts unless
+// fn has marked it: the first mark that is found does.
+type rolledBack struct {
+	error
+	marked error
 }
 
-// marked is the type of errors that NotDone and Refused have marked.
-var marked = reflect.TypeOf(reconcile.NotDone(errNotYours))
+func (r rolledBack) Unwrap() []error { return []error{r.error, r.marked} }
+
+var errRolledBack = errors.New("it was rolled back")
 
 // NotConfirmed is the probe for operations whose calls are all made by [Store.InTx]: it
 // finds nothing. Effect and confirmation are one commit, which holds the operation until its

@@ -38,13 +38,13 @@ func verify(t *testing.T, store *pgreconcile.Store, pool *pgxpool.Pool, schema s
 	for range 2 { // before and after what is left was folded
 		rows, err := pool.Query(ctx, `SELECT account, count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2), count(*) FILTER (WHERE state = 3),
 			count(*) FILTER (WHERE state = 4), count(*) FILTER (WHERE state = 5), count(*) FILTER (WHERE review <> ''), count(*) FILTER (WHERE attempts > 1),
-			count(*) FILTER (WHERE attempts > 1 AND state = 3), bool_or(state NOT IN (3, 4) OR review <> '' OR due IS NOT NULL)
+			count(*) FILTER (WHERE attempts > 1 AND state = 3), count(*) FILTER (WHERE state = 4 AND due IS NOT NULL), bool_or(state NOT IN (3, 4) OR review <> '' OR due IS NOT NULL)
 			FROM `+schema+`.reconcile_ops WHERE kind = $1 GROUP BY 1 ORDER BY 1`, params.Kind)
 		require.NoError(t, err)
 		open := map[string]bool{}
 		want, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c reconcile.Counts, err error) {
 			var isOpen bool
-			err = row.Scan(&c.Account, &c.Started, &c.Accepted, &c.Confirmed, &c.Failed, &c.Unknown, &c.Review, &c.Resent, &c.ResentConfirmed, &isOpen)
+			err = row.Scan(&c.Account, &c.Started, &c.Accepted, &c.Confirmed, &c.Failed, &c.Unknown, &c.Review, &c.Resent, &c.ResentConfirmed, &c.Waiting, &isOpen)
 			open[c.Account] = isOpen
 			return c, err
 		})

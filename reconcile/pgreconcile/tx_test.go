@@ -42,7 +42,7 @@ func TestTxRecords(t *testing.T) {
 
 		require.Empty(t, list(t, store, reconcile.Query{}))
 		require.Equal(t, []string{"k"}, keys(list(t, store.Tx(tx), reconcile.Query{})))
-		require.Equal(t, reconcile.Counts{Account: "acct", Failed: 1}, counts(t, store.Tx(tx)))
+		require.Equal(t, reconcile.Counts{Account: "acct", Failed: 1, Waiting: 1}, counts(t, store.Tx(tx)))
 		require.Zero(t, counts(t, store))
 		require.Equal(t, []string{"1"}, events(t, store.Timeline().Tx(tx), reconcile.Ref{Message: "m"}))
 		require.Empty(t, events(t, store.Timeline(), reconcile.Ref{Message: "m"}))
@@ -52,7 +52,7 @@ func TestTxRecords(t *testing.T) {
 			require.NoError(t, tx.Rollback(t.Context()))
 		}
 	}
-	require.Equal(t, reconcile.Counts{Account: "acct", Failed: 1}, counts(t, store))
+	require.Equal(t, reconcile.Counts{Account: "acct", Failed: 1, Waiting: 1}, counts(t, store))
 	require.Equal(t, []string{"1"}, events(t, store.Timeline(), reconcile.Ref{Message: "m"}))
 	found, err := store.Checks().List(t.Context(), reconcile.FindingQuery{Kind: finds.Kind, N: 5})
 	require.NoError(t, err)
@@ -103,12 +103,16 @@ func TestInTx(t *testing.T) {
 	require.ErrorIs(t, do("a", func() error { return broken }), broken)
 	require.Equal(t, reconcile.Failed, state("a").State, "it was rolled back, and so did not happen")
 	require.True(t, state("a").Again)
-	err = do("refused", func() error { return reconcile.Refused(broken) })
+	err = do("refused", func() error { return fmt.Errorf("no money: %w", reconcile.Refused(broken)) })
 	require.ErrorIs(t, err, broken)
 	require.False(t, state("refused").Again)
 	require.Panics(t, func() { _ = do("panics", func() error { panic("no") }) })
 	require.Equal(t, reconcile.Unknown, state("panics").State)
 	none()
+	for _, key := range []string{"b", "c", "d"} {
+		require.ErrorIs(t, do(key, func() error { return broken }), broken)
+	}
+	require.Zero(t, ledger.Stats().Outage, "that it did not do it is an answer")
 
 	// A receipt that came first rolls back what the call did.
 	err = do("receipt", func() error {

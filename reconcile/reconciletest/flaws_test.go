@@ -19,6 +19,7 @@ var broken = []struct {
 	flaw, found string
 	make        func() reconcile.Store
 }{
+	{"what waits is not told from what failed", "Once/WaitingIsCounted", func() reconcile.Store { return &nothingWaits{reconcile.NewMemory()} }},
 	{"no fence", "Once/StaleOwnerChangesNothing", func() reconcile.Store { return &flawed{settle: anyToken} }},
 	{"begin not repeatable", "Once/SameNonceSameGrant", func() reconcile.Store {
 		return &flawed{begin: func(_ *flawed, _ *reconcile.Params, asks []reconcile.Ask) {
@@ -239,6 +240,17 @@ type listsAll struct{ reconcile.Store }
 func (l *listsAll) List(ctx context.Context, q reconcile.Query) ([]reconcile.Entry, error) {
 	q.Open = false
 	return l.Store.List(ctx, q)
+}
+
+// nothingWaits counts what is to be sent again as failed.
+type nothingWaits struct{ reconcile.Store }
+
+func (w *nothingWaits) Counts(ctx context.Context, kind, after string, first bool, n int) ([]reconcile.Counts, error) {
+	cs, err := w.Store.Counts(ctx, kind, after, first, n)
+	for i := range cs {
+		cs[i].Waiting = 0
+	}
+	return cs, err
 }
 
 // deaf does not hear that its context has ended.

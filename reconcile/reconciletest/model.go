@@ -223,10 +223,10 @@ func (h *history) doReceipt(o *op) {
 	switch {
 	case o.state == s:
 		if s == reconcile.Failed {
-			o.again, o.due = false, 0
+			o.again, o.due, o.leased, o.outside = false, 0, false, o.ended == 0
 		}
 	case o.state.Ended():
-		o.again, o.due, o.review = false, 0, true
+		o.again, o.due, o.review, o.leased, o.outside = false, 0, true, false, o.ended == 0
 		o.transitions++
 		want = reconcile.ErrEnded
 	default:

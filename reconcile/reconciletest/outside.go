@@ -6,6 +6,20 @@ import (
 
 // What comes from outside: receipts, and persons.
 var outsideCases = []testCase{
+	{name: "AReceiptTakesAFailedOneFromItsLook", run: func(e *env) {
+		for _, said := range []reconcile.State{reconcile.Failed, reconcile.Confirmed} {
+			for _, verb := range []reconcile.Verb{reconcile.VerbSend, reconcile.VerbDefer, reconcile.VerbAsk} {
+				key := said.String() + verb.String()
+				e.check(e.begin(e.p, later(key))[0], reconcile.AsIs, reconcile.Failed)
+				look := e.claimOne(e.p, key)
+				e.settle(e.p, receipt(key, said))
+				e.ended(with(verb, look), reconcile.Failed)
+				if en := e.state(key, reconcile.Failed); en.Again || !en.Due.IsZero() || en.Attempts != 0 || (en.Review != "") != (said == reconcile.Confirmed) {
+					e.Fatalf("after a receipt that says %v, and %v: %+v", said, verb, en)
+				}
+			}
+		}
+	}},
 	{name: "ReceiptEndsWhatIsOpen", run: func(e *env) {
 		for _, s := range []reconcile.State{reconcile.Confirmed, reconcile.Failed} {
 			e.start("started" + s.String())

@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/pawl-go/pawl/reconcile"
 )
@@ -50,19 +51,55 @@ var readCases = []testCase{
 			cs[i].Oldest = 0
 		}
 		want := []reconcile.Counts{
-			{Account: "acct", Started: 1, Accepted: 1, Confirmed: 1, Failed: 2, Unknown: 1, Review: 1},
+			{Account: "acct", Started: 1, Accepted: 1, Confirmed: 1, Failed: 2, Waiting: 1, Unknown: 1, Review: 1},
 			{Account: "other", Unknown: 1},
 		}
 		if !slices.Equal(cs, want) {
 			e.Fatalf("counted %+v, want %+v", cs, want)
 		}
-		if r := cs[0].SuccessRate(); r < 0.33 || r > 0.34 {
+		if r := cs[0].SuccessRate(); r != 0.5 {
 			e.Fatalf("success rate %v", r)
 		}
 		page, err := e.store.Counts(context.Background(), e.p.Kind, "acct", false, 1)
 		if err != nil || len(page) != 1 || page[0].Account != "other" {
 			e.Fatalf("behind acct: %+v, %v", page, err)
 		}
+	}},
+	{name: "WaitingIsCounted", run: func(e *env) {
+		waiting := func(n, failed int) {
+			e.Helper()
+			cs, err := e.store.Counts(context.Background(), e.p.Kind, "", true, 10)
+			if err != nil || len(cs) != 1 || cs[0].Waiting != n || cs[0].Failed != failed {
+				e.Fatalf("counted %+v, %v; want %d waiting of %d failed", cs, err, n, failed)
+			}
+		}
+		again := func(key string, d time.Duration) reconcile.Settlement {
+			s := with(reconcile.VerbFail, e.start(key))
+			s.Again, s.Delay = true, d
+			return s
+		}
+		e.begin(e.p, later("later"), later("told"), later("sent"))
+		e.begin(e.p, later("alone"))
+		waiting(4, 4)
+		e.ok(again("due", long), again("never", 0))
+		waiting(5, 6)
+		e.doubt("slow")
+		e.tick()
+		claimed := e.claim(e.p, 10)
+		if len(claimed) != 5 {
+			e.Fatalf("claimed %q", keys(claimed))
+		}
+		e.ok(reconcile.Settlement{Verb: reconcile.VerbFail, Key: "slow", Token: e.get("slow").Token, Again: true, Delay: long})
+		waiting(6, 7)
+		e.ok(receipt("told", reconcile.Failed))
+		waiting(5, 7)
+		e.ok(with(reconcile.VerbSend, e.get("sent")))
+		e.ok(with(reconcile.VerbConfirm, e.get("sent")))
+		waiting(4, 6)
+		e.ok(reconcile.Settlement{Verb: reconcile.VerbForget, Key: "alone"})
+		waiting(3, 5)
+		e.want(e.p, "due", reconcile.Send, reconcile.Started)
+		waiting(2, 4)
 	}},
 	{name: "ResentIsCounted", run: func(e *env) {
 		for _, k := range []string{"a", "b"} {

@@ -130,6 +130,9 @@ func consistent(t testing.TB, s reconcile.Store) {
 			review = append(review, e.Key)
 			c.Review++
 		}
+		if e.State == reconcile.Failed && !e.Due.IsZero() {
+			c.Waiting++
+		}
 		if e.Attempts > 1 {
 			c.Resent++
 			if e.State == reconcile.Confirmed {

@@ -6,7 +6,7 @@
 --       r <kind> NUL <key>        its result, if it has one
 --       l <kind> NUL <key>        its log
 --       c <kind> NUL <account>    how many are in each state, wait for a person, were sent
---                                 more than once, and of these are confirmed
+--                                 more than once, of these are confirmed, and failed and wait
 --       x                         the highest token of an operation that was erased
 --   Z   p <kind> NUL <state><key>               all operations, by state
 --       a <kind> NUL <account> NUL <key>        by account
@@ -59,23 +59,24 @@ end
 
 -- What an operation adds to the counts of its account.
 local function tally(r)
-  local t = {0, 0, 0, 0, 0, 0, 0, 0}
+  local t = {0, 0, 0, 0, 0, 0, 0, 0, 0}
   t[whole(r.state)] = 1
   if r.review ~= '' then t[6] = 1 end
   if r.attempts > 1 then
     t[7] = 1
     if r.state == CONFIRMED then t[8] = 1 end
   end
+  if r.state == FAILED and r.due > 0 then t[9] = 1 end
   return t
 end
 
-local COUNTS = '^1 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
+local COUNTS = '^1 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
 
 -- The row of an account's counts after a change, or nil if the change changes nothing,
 -- and how many operations are counted then.
 local function recount(r, was, is)
-  local counts, changed = {0, 0, 0, 0, 0, 0, 0, 0}, false
-  for i = 1, 8 do changed = changed or was[i] ~= is[i] end
+  local counts, changed = {0, 0, 0, 0, 0, 0, 0, 0, 0}, false
+  for i = 1, 9 do changed = changed or was[i] ~= is[i] end
   if not changed then return nil end
   local row = call('HGET', H, field('c', r.kind, r.account))
   if row then
@@ -83,11 +84,11 @@ local function recount(r, was, is)
     if not counts[1] then error(BAD) end
   end
   local all = 0
-  for i = 1, 8 do
+  for i = 1, 9 do
     counts[i] = math.max(whole(counts[i]) - was[i] + is[i], 0)
     if i <= 5 then all = all + counts[i] end
   end
-  return format('1 %d %d %d %d %d %d %d %d', unpack(counts)), all
+  return format('1 %d %d %d %d %d %d %d %d %d', unpack(counts)), all
 end
 
 local ROW = '^1 (%d) (%d)(%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (%x+) (%x+) (.) (%d+) (%d+) (%S+) (%d+) (.*)$'
@@ -124,7 +125,7 @@ end
 -- for it. result and payload, if there are any, are rows.
 local function save(r, result, payload)
   local is = members(r)
-  local counts = recount(r, r.tally or {0, 0, 0, 0, 0, 0, 0, 0}, tally(r)) -- this fails before anything is written
+  local counts = recount(r, r.tally or {0, 0, 0, 0, 0, 0, 0, 0, 0}, tally(r)) -- this fails before anything is written
   local written = {field('s', r.kind, r.key), rowOf(r)}
   local function set(letter, row)
     if row then written[#written + 1], written[#written + 2] = field(letter, r.kind, r.key), row end
@@ -152,7 +153,7 @@ end
 
 -- Erases an operation. Its token stays below those of later ones.
 local function remove(r)
-  local counts, left = recount(r, r.tally, {0, 0, 0, 0, 0, 0, 0, 0})
+  local counts, left = recount(r, r.tally, {0, 0, 0, 0, 0, 0, 0, 0, 0})
   local floor = call('HGET', H, 'x')
   call('HDEL', H, field('s', r.kind, r.key), field('p', r.kind, r.key), field('r', r.kind, r.key), field('l', r.kind, r.key))
   if not floor or whole(floor) < whole(r.token) then call('HSET', H, 'x', r.token) end

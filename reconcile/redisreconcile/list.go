@@ -207,8 +207,8 @@ func (s *Store) counts(ctx context.Context, kind, after string, first bool, n in
 				c = &reconcile.Counts{Account: account}
 				of[account] = c
 			}
-			w := words(r.text(), 9)
-			for _, n := range []*int{&c.Started, &c.Accepted, &c.Confirmed, &c.Failed, &c.Unknown, &c.Review, &c.Resent, &c.ResentConfirmed} {
+			w := words(r.text(), 10)
+			for _, n := range []*int{&c.Started, &c.Accepted, &c.Confirmed, &c.Failed, &c.Unknown, &c.Review, &c.Resent, &c.ResentConfirmed, &c.Waiting} {
 				*n += int(w.int())
 			}
 			if w.bad {

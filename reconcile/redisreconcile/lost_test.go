@@ -81,7 +81,7 @@ func loseLedger(t *testing.T, s reconcile.Store, lose func(func())) {
 		require.Len(t, e.Log, 3)
 	}
 	lose(func() {
-		require.Equal(t, reconcile.Counts{Account: "acct", Started: 2, Confirmed: 2, Failed: 1, Review: 1, Resent: 2}, counts(t, s)["acct"])
+		require.Equal(t, reconcile.Counts{Account: "acct", Started: 2, Confirmed: 2, Failed: 1, Waiting: 1, Review: 1, Resent: 2}, counts(t, s)["acct"])
 	})
 	consistent(t, s)
 	lose(func() { settle(t, s, reconcile.Settlement{Verb: reconcile.VerbForget, Key: "d"}) })

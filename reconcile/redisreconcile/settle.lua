@@ -25,22 +25,27 @@ local function finish(r, state, again)
   r.state, r.again, r.review, r.due, r.lease, r.expires = state, again, '', 0, 0, now + retention
 end
 
+-- Ends the grant of whoever is at work on it.
+local function take(r) r.outsider, r.lease = r.last == '0', 0 end
+
 -- From outside. What is answered without a change of the state is saved all the same,
 -- because it is answered again.
 local function receipt(r, s)
   if r.state == s.state then
     if r.state == FAILED then
       r.again, r.due = false, 0
+      take(r)
       if r.expires == 0 then r.expires = now + retention end -- it was never sent
     end
     return '.'
   end
   if hasEnded(r) then
     r.again, r.due, r.review = false, 0, CONTRADICTING
+    take(r)
     append(r, RECEIPT, s.by, s.note)
     return r.state
   end
-  r.outsider = r.last == '0'
+  take(r)
   finish(r, s.state, false)
   append(r, RECEIPT, s.by, s.note)
   return '.', s.result

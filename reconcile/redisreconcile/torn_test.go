@@ -109,7 +109,7 @@ var tornSteps = []struct {
 		es := start(t, s, "a", "b", "c", "d", "e", "f")
 		steps := []reconcile.Settlement{with(reconcile.VerbConfirm, es[0]), with(reconcile.VerbDoubt, es[1]), with(reconcile.VerbFail, es[2]),
 			receipt("d", reconcile.Confirmed), resolve(es[4], reconcile.Failed, true), with(reconcile.VerbAsk, es[5])}
-		want := reconcile.Counts{Account: "acct", Confirmed: 2, Failed: 2, Unknown: 2, Review: 1}
+		want := reconcile.Counts{Account: "acct", Confirmed: 2, Failed: 2, Waiting: 1, Unknown: 2, Review: 1}
 		return func(t *testing.T) { settle(t, s, steps...) }, func(t *testing.T) {
 			require.Equal(t, want, counts(t, s)["acct"])
 			consistent(t, s)

@@ -59,8 +59,8 @@ func (Secret) MarshalText() ([]byte, error) { return []byte("[hidden]"), nil }
 
 // Options set up a [Client]. The zero value of each field is a working default.
 type Options struct {
-	// HTTP sends the requests. Nil means a client that follows no redirect, since the key
-	// would go along; set CheckRedirect on yours.
+	// HTTP sends the requests. Nil means a client with defaults. It is copied, and follows no
+	// redirect unless its CheckRedirect says so, since the key would go along.
 	HTTP *http.Client
 	// BaseURL is where the API is. Empty means https://api.ycloud.com/v2. It must be https,
 	// except to a loopback address.
@@ -79,9 +79,14 @@ func New(apiKey Secret, opts *Options) (*Client, error) {
 	}
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	o.BaseURL = strings.TrimSuffix(cmp.Or(o.BaseURL, "https://api.ycloud.com/v2"), "/")
-	if o.HTTP == nil {
-		o.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	var client http.Client
+	if o.HTTP != nil {
+		client = *o.HTTP
 	}
+	if client.CheckRedirect == nil {
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	o.HTTP = &client
 	u, err := url.Parse(o.BaseURL)
 	switch {
 	case apiKey == "" || strings.ContainsFunc(string(apiKey), func(r rune) bool { return r <= ' ' || r >= 0x7f }):

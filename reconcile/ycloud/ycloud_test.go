@@ -189,6 +189,34 @@ func TestHostileIDs(t *testing.T) {
 	}
 }
 
+// The key does not go along to wherever a redirect leads, whoever's client it is.
+func TestTheKeyIsNotRedirected(t *testing.T) {
+	var leaked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		leaked.Add(1)
+		fmt.Fprintf(w, `{"id":%q,"status":"sent"}`, id)
+	}))
+	defer other.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	}))
+	defer server.Close()
+	mine := &http.Client{}
+	for name, client := range map[string]*http.Client{"none": nil, "mine": mine} {
+		c, err := ycloud.New(key, &ycloud.Options{HTTP: client, BaseURL: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Lookup(t.Context(), id)
+		if s := (*retry.StatusError)(nil); !errors.As(err, &s) || s.Code != 307 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if leaked.Load() != 0 || mine.CheckRedirect != nil {
+		t.Errorf("the key went along %d times, or the caller's client was changed", leaked.Load())
+	}
+}
+
 // roundTripper answers without a network, in a bubble.
 type roundTripper func(*http.Request) (*http.Response, error)
 

@@ -6,7 +6,7 @@
 -- one statement.
 --
 -- A tally is what an operation counts for: started, accepted, confirmed, failed, unknown,
--- review, resent, and resent and confirmed.
+-- review, resent, resent and confirmed, and failed and to be sent.
 
 CREATE SEQUENCE {schema}.reconcile_delta_seq;
 
@@ -29,16 +29,18 @@ CREATE TABLE {schema}.reconcile_counts (
     review           bigint NOT NULL,
     resent           bigint NOT NULL,
     resent_confirmed bigint NOT NULL,
+    waiting          bigint NOT NULL,
     kind    text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
     PRIMARY KEY (kind, account)
 ) WITH (fillfactor = 70, vacuum_truncate = off);
 
-CREATE FUNCTION {schema}.reconcile_tally(p_state integer, p_review text, p_attempts integer) RETURNS integer[]
+CREATE FUNCTION {schema}.reconcile_tally(p_state integer, p_review text, p_attempts integer, p_due bigint) RETURNS integer[]
 LANGUAGE sql IMMUTABLE AS
 $pawl$
     SELECT ARRAY[(p_state = 1)::integer, (p_state = 2)::integer, (p_state = 3)::integer, (p_state = 4)::integer, (p_state = 5)::integer,
-        (p_review <> '')::integer, (p_attempts > 1)::integer, (p_attempts > 1 AND p_state = 3)::integer]
+        (p_review <> '')::integer, (p_attempts > 1)::integer, (p_attempts > 1 AND p_state = 3)::integer,
+        (p_state = 4 AND p_due IS NOT NULL)::integer]
 $pawl$;
 
 -- reconcile_change is what a step changes of a tally; NULL if that is nothing. A tally
@@ -47,7 +49,7 @@ CREATE FUNCTION {schema}.reconcile_change(p_before integer[], p_after integer[])
 LANGUAGE sql IMMUTABLE AS
 $pawl$
     SELECT CASE WHEN p_before IS DISTINCT FROM p_after THEN
-        ARRAY(SELECT coalesce(p_after[i], 0) - coalesce(p_before[i], 0) FROM generate_series(1, 8) AS i) END
+        ARRAY(SELECT coalesce(p_after[i], 0) - coalesce(p_before[i], 0) FROM generate_series(1, 9) AS i) END
 $pawl$;
 
 -- reconcile_note_changes keeps changes of tallies, one for each account.
@@ -58,7 +60,7 @@ BEGIN
     IF cardinality(p_accounts) > 0 THEN
         INSERT INTO {schema}.reconcile_deltas (kind, accounts, parts, ns)
         SELECT p_kind, array_agg(p_accounts[i]), array_agg(part), array_agg(p_changes[i][part])
-        FROM generate_subscripts(p_accounts, 1) AS i CROSS JOIN generate_series(1, 8) AS part WHERE p_changes[i][part] <> 0;
+        FROM generate_subscripts(p_accounts, 1) AS i CROSS JOIN generate_series(1, 9) AS part WHERE p_changes[i][part] <> 0;
     END IF;
 END
 $pawl$;
@@ -73,7 +75,8 @@ $pawl$
         coalesce(sum(x.n) FILTER (WHERE x.part = 1), 0), coalesce(sum(x.n) FILTER (WHERE x.part = 2), 0),
         coalesce(sum(x.n) FILTER (WHERE x.part = 3), 0), coalesce(sum(x.n) FILTER (WHERE x.part = 4), 0),
         coalesce(sum(x.n) FILTER (WHERE x.part = 5), 0), coalesce(sum(x.n) FILTER (WHERE x.part = 6), 0),
-        coalesce(sum(x.n) FILTER (WHERE x.part = 7), 0), coalesce(sum(x.n) FILTER (WHERE x.part = 8), 0)]::bigint[]
+        coalesce(sum(x.n) FILTER (WHERE x.part = 7), 0), coalesce(sum(x.n) FILTER (WHERE x.part = 8), 0),
+        coalesce(sum(x.n) FILTER (WHERE x.part = 9), 0)]::bigint[]
     FROM (
         SELECT y.account COLLATE "C" AS account, y.part, y.n
         FROM {schema}.reconcile_deltas AS d CROSS JOIN LATERAL unnest(d.accounts, d.parts, d.ns) AS y(account, part, n)
@@ -98,13 +101,14 @@ BEGIN
     IF cardinality(ids) = 0 THEN
         RETURN;
     END IF;
-    INSERT INTO {schema}.reconcile_counts AS t (kind, account, started, accepted, confirmed, failed, unknown, review, resent, resent_confirmed)
-    SELECT p_kind, s.account, s.t[1], s.t[2], s.t[3], s.t[4], s.t[5], s.t[6], s.t[7], s.t[8]
+    INSERT INTO {schema}.reconcile_counts AS t (kind, account, started, accepted, confirmed, failed, unknown, review, resent, resent_confirmed, waiting)
+    SELECT p_kind, s.account, s.t[1], s.t[2], s.t[3], s.t[4], s.t[5], s.t[6], s.t[7], s.t[8], s.t[9]
     FROM {schema}.reconcile_sums(p_kind, '', true, NULL, ids) AS s
     ON CONFLICT (kind, account) DO UPDATE SET
         started = t.started + excluded.started, accepted = t.accepted + excluded.accepted, confirmed = t.confirmed + excluded.confirmed,
         failed = t.failed + excluded.failed, unknown = t.unknown + excluded.unknown, review = t.review + excluded.review,
-        resent = t.resent + excluded.resent, resent_confirmed = t.resent_confirmed + excluded.resent_confirmed;
+        resent = t.resent + excluded.resent, resent_confirmed = t.resent_confirmed + excluded.resent_confirmed,
+        waiting = t.waiting + excluded.waiting;
     DELETE FROM {schema}.reconcile_counts AS t USING (
         SELECT DISTINCT unnest(d.accounts) AS account FROM {schema}.reconcile_deltas AS d WHERE d.kind = p_kind AND d.id = ANY (ids)
     ) AS a
@@ -150,9 +154,10 @@ BEGIN
             SELECT greatest(now - min(o.created), 0) FROM {schema}.reconcile_ops AS o
             WHERE o.kind = p_kind AND o.account = x.account AND (o.state NOT IN (3, 4) OR o.review <> '' OR o.due IS NOT NULL))
         FROM (
-            SELECT y.account, ARRAY[sum(y.t[1]), sum(y.t[2]), sum(y.t[3]), sum(y.t[4]), sum(y.t[5]), sum(y.t[6]), sum(y.t[7]), sum(y.t[8])]::bigint[] AS t
+            SELECT y.account, ARRAY[sum(y.t[1]), sum(y.t[2]), sum(y.t[3]), sum(y.t[4]), sum(y.t[5]), sum(y.t[6]), sum(y.t[7]), sum(y.t[8]),
+                sum(y.t[9])]::bigint[] AS t
             FROM (
-                SELECT c.account, ARRAY[c.started, c.accepted, c.confirmed, c.failed, c.unknown, c.review, c.resent, c.resent_confirmed] AS t
+                SELECT c.account, ARRAY[c.started, c.accepted, c.confirmed, c.failed, c.unknown, c.review, c.resent, c.resent_confirmed, c.waiting] AS t
                 FROM {schema}.reconcile_counts AS c WHERE c.kind = p_kind AND c.account = ANY (names)
                 UNION ALL
                 SELECT s.account, s.t FROM {schema}.reconcile_sums(p_kind, p_after, p_first, until, NULL) AS s

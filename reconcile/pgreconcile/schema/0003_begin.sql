@@ -39,7 +39,10 @@ BEGIN
             RETURNING t.nonce, t.account, t.state
         ), noted AS (
             INSERT INTO {schema}.reconcile_deltas (kind, accounts, parts, ns)
-            SELECT p_kind, array_agg(x.account), array_agg(x.state), array_agg(x.n)
+            -- What failed was made with later, and waits.
+            SELECT p_kind, array_agg(x.account) || coalesce(array_agg(x.account) FILTER (WHERE x.state = 4), '{}'),
+                array_agg(x.state) || coalesce(array_agg(9::smallint) FILTER (WHERE x.state = 4), '{}'),
+                array_agg(x.n) || coalesce(array_agg(x.n) FILTER (WHERE x.state = 4), '{}')
             FROM (SELECT a.account, a.state, count(*)::integer AS n FROM added AS a GROUP BY a.account, a.state) AS x HAVING count(*) > 0
         )
         SELECT coalesce(array_agg(a.nonce), '{}') INTO fresh FROM added AS a;  -- in the order of p_keys
@@ -100,7 +103,7 @@ BEGIN
         IF FOUND AND {schema}.reconcile_expired(now, r.expires, r.review, r.due) THEN
             DELETE FROM {schema}.reconcile_ops AS t WHERE t.kind = p_kind AND t.key = p_key;
             PERFORM {schema}.reconcile_note_changes(p_kind, ARRAY[r.account],
-                ARRAY[{schema}.reconcile_change({schema}.reconcile_tally(r.state, r.review, r.attempts), NULL)]);
+                ARRAY[{schema}.reconcile_change({schema}.reconcile_tally(r.state, r.review, r.attempts, r.due), NULL)]);
             floor := r.token;
             r.token := NULL;
         END IF;
@@ -118,12 +121,12 @@ BEGIN
         IF FOUND THEN
             said := {schema}.reconcile_entry(p_n, r.granted, now, r);
             account := r.account;
-            change := {schema}.reconcile_change(NULL, {schema}.reconcile_tally(r.state, '', r.attempts));
+            change := {schema}.reconcile_change(NULL, {schema}.reconcile_tally(r.state, '', r.attempts, r.due));
             RETURN;
         END IF;
     END LOOP;
 
-    was := {schema}.reconcile_tally(r.state, r.review, r.attempts);
+    was := {schema}.reconcile_tally(r.state, r.review, r.attempts, r.due);
     IF r.fingerprint <> p_print THEN                                           -- rule 2; NULL is not compared
         grnt := 2;
     ELSIF r.nonce = p_nonce THEN                                               -- rule 3
@@ -148,7 +151,7 @@ BEGIN
     END IF;
     said := {schema}.reconcile_entry(p_n, grnt, now, r);
     account := r.account;
-    change := {schema}.reconcile_change(was, {schema}.reconcile_tally(r.state, r.review, r.attempts));
+    change := {schema}.reconcile_change(was, {schema}.reconcile_tally(r.state, r.review, r.attempts, r.due));
 END
 $pawl$;
 

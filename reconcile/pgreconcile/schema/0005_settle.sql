@@ -48,7 +48,7 @@ BEGIN
                 WHERE b.plain
             ) AS a
             WHERE t.ctid = a.place
-            RETURNING a.n, t.state, t.account, t.attempts > 1 AS resent
+            RETURNING a.n, t.state, t.account, t.attempts > 1 AS resent, t.state = 4 AND t.due IS NOT NULL AS waits
         ), noted AS (
             INSERT INTO {schema}.reconcile_deltas (kind, accounts, parts, ns)
             SELECT p_kind, array_agg(x.account), array_agg(x.part), array_agg(x.n)
@@ -58,6 +58,8 @@ BEGIN
                 SELECT t.account, t.state, count(*)::integer FROM told AS t GROUP BY t.account, t.state
                 UNION ALL
                 SELECT t.account, 8, count(*)::integer FROM told AS t WHERE t.resent AND t.state = 3 GROUP BY t.account
+                UNION ALL
+                SELECT t.account, 9, count(*)::integer FROM told AS t WHERE t.waits GROUP BY t.account
             ) AS x HAVING count(*) > 0
         )
         SELECT coalesce(array_agg(t.n ORDER BY t.n), '{}') INTO done FROM told AS t;
@@ -114,7 +116,7 @@ BEGIN
     SELECT * INTO r FROM {schema}.reconcile_ops AS t WHERE t.kind = p_kind AND t.key = p_key FOR UPDATE;
     now := {schema}.reconcile_now();
     account := r.account;
-    was := {schema}.reconcile_tally(r.state, r.review, r.attempts);
+    was := {schema}.reconcile_tally(r.state, r.review, r.attempts, r.due);
     outcome := 0;
     IF p_verb = 11 THEN
         IF r.token IS NOT NULL THEN
@@ -171,7 +173,7 @@ BEGIN
         r := {schema}.reconcile_told(r, now, p_quiet, p_retention, p_verb, p_again, p_looked, p_delay, p_lease, p_by, p_note);
         PERFORM {schema}.reconcile_save(r, CASE WHEN p_verb IN (1, 2, 3) THEN p_result END);
     END IF;
-    change := {schema}.reconcile_change(was, {schema}.reconcile_tally(r.state, r.review, r.attempts));
+    change := {schema}.reconcile_change(was, {schema}.reconcile_tally(r.state, r.review, r.attempts, r.due));
 END
 $pawl$;
 
@@ -197,11 +199,13 @@ BEGIN
     applied := false;
     IF r.state = p_state THEN
         IF r.state = 4 THEN
-            r.again := false; r.due := NULL;
+            r.again := false; r.due := NULL; r.until := NULL;
+            r.outside := r.ended_by = 0;
             r.expires := coalesce(r.expires, p_now + p_retention);  -- it may never have been sent
         END IF;
     ELSIF r.state IN (3, 4) THEN
-        r.again := false; r.due := NULL; r.review := 'contradicting receipts';
+        r.again := false; r.due := NULL; r.until := NULL; r.review := 'contradicting receipts';
+        r.outside := r.ended_by = 0;
         r := {schema}.reconcile_log(r, p_now, 9, p_by, p_note);
         outcome := 10 + r.state;
     ELSE
