@@ -18,8 +18,9 @@ WITH_SERVERS := $(GO) run ./internal/testenv/cmd/withservers
 
 .PHONY: test lint long bench fuzz install
 
+# Many tests wait for leases: three packages at once keep two processors busy.
 test: install lint
-	$(WITH_SERVERS) $(GO) test -race -shuffle=on ./...
+	$(WITH_SERVERS) $(GO) test -p 3 -race -shuffle=on ./...
 	@for module in $(MODULES); do ( cd $$module && $(GO) test ./... ) || exit 1; done
 
 lint:
@@ -32,7 +33,7 @@ lint:
 
 # A test is long when its name says so; testenv.Long skips it otherwise.
 long: install
-	PAWL_LONG=$(LONG) $(WITH_SERVERS) $(GO) test -race -run Long -timeout 15m ./...
+	PAWL_LONG=$(LONG) $(WITH_SERVERS) $(GO) test -p 3 -race -run Long -timeout 15m ./...
 
 bench: install
 	cd internal/benchmarks && $(GO) run . $(BENCH)

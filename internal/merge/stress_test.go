@@ -20,7 +20,7 @@ func TestEveryItemIsAccountedFor(t *testing.T) {
 }
 
 func everyItemIsAccountedFor(t *testing.T, width int) {
-	var sent, answered, orphans, abreast, most atomic.Int64
+	var sent, answered, orphans, abreast atomic.Int64
 	m := &Merger[int, int]{
 		Max:   7,
 		Width: width,
@@ -30,7 +30,6 @@ func everyItemIsAccountedFor(t *testing.T, width int) {
 			if now > int64(max(width, 1)) {
 				t.Errorf("%d calls at once", now)
 			}
-			most.Store(max(most.Load(), now))
 			sent.Add(int64(len(items)))
 			if rand.IntN(4) == 0 {
 				time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
@@ -67,9 +66,6 @@ func everyItemIsAccountedFor(t *testing.T, width int) {
 		busy = m.running > 0
 		m.mu.Unlock()
 		runtime.Gosched()
-	}
-	if width > 1 && most.Load() < 2 {
-		t.Error("no two calls were under way at once")
 	}
 	if s, a, o := sent.Load(), answered.Load(), orphans.Load(); s != a+o {
 		t.Errorf("%d items were sent, %d were answered and %d are orphans", s, a, o)
