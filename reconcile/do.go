@@ -13,8 +13,9 @@ import (
 //
 //   - A [*StateError] says how the operation stands. [ErrAccepted] and [ErrUnknown]: it is in
 //     the queue of [Ledger.Run], which finds out; do not send it another way.
-//     [ErrStarted]: somebody else is at work on it. [ErrFailed]: it certainly did not
-//     happen; another Do sends it again if StateError.Again says so, and not otherwise.
+//     [ErrStarted]: somebody else is at work on it, who may find that it was not sent: call
+//     Do again later. [ErrFailed]: it certainly did not happen; another Do sends it again if
+//     StateError.Again says so, and not otherwise.
 //   - [ErrConflict]: the key is known with another fingerprint. Nothing was sent.
 //   - [ErrUnavailable] before the call: nothing was sent, but the operation may be recorded
 //     as if it had been. After the call, which the text says: what became of it is not

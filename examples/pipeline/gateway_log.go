@@ -57,6 +57,13 @@ func (l *replyLog) take(anew bool, wait <-chan struct{}) error {
 	if err := lock(l.file, wait); err != nil {
 		return err
 	}
+	if anew {
+		select {
+		case <-wait: // a later run may have the log by now
+			return errGivenUp
+		default:
+		}
+	}
 	text, err := io.ReadAll(l.file)
 	if err != nil {
 		return err

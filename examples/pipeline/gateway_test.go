@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,6 +192,45 @@ func TestRefusedForGood(t *testing.T) {
 	if err := r.count(t.Context(), g.setup.Log, &a); err != nil || a.Dead != 1 || a.InReview != 0 {
 		t.Errorf("%+v, %v", a, err)
 	}
+}
+
+// Whoever lost the lease of a lane while it sends may still find that nothing was sent:
+// until then its reply stays in the lane.
+func TestAReplyInOtherHandsStays(t *testing.T) {
+	t.Parallel()
+	s, err := openMemory(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.replies
+	m := order.Sending{MessageID: "m", Account: "meta/1", Operation: "1", Payload: []byte("{}")}
+	op := reconcile.Op{Key: m.MessageID, Account: m.Account, Payload: m.Payload, Fingerprint: sha256.Sum256(m.Payload)}
+	began, end, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		ended <- r.ledger.Do(t.Context(), op, func(context.Context, reconcile.Op) ([]byte, error) {
+			close(began)
+			<-end
+			return nil, reconcile.NotDone(errors.New("429"))
+		}, nil)
+	}()
+	<-began
+	if err := r.sender(nil)(t.Context(), m); !errors.Is(err, reconcile.ErrStarted) {
+		t.Errorf("while another one sends it: %v", err)
+	}
+	close(end)
+	if err := <-ended; !errors.Is(err, reconcile.ErrFailed) {
+		t.Errorf("not sent: %v", err)
+	}
+	if err := r.sender(&gatewayClient{up: make(chan struct{})})(expired(t), m); err == nil {
+		t.Error("it was not sent, and the lane let it go")
+	}
+}
+
+// expired is a context that has ended.
+func expired(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }
 
 // A gateway that dies is started again and has its log.

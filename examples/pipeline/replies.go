@@ -194,12 +194,13 @@ func (r *replies) work(g *gatewayClient) (workers []func(context.Context) error,
 
 // sender sends one message of a lane. The lane goes on when the ledger has it: what is
 // Accepted or Unknown is settled by the queue, and not in the order of the lane any
-// more. What was certainly not taken is sent again, in its place.
+// more. What was certainly not taken is sent again, in its place; what somebody else is
+// at work on, as a worker who lost the lane's lease, may come to that.
 func (r *replies) sender(g *gatewayClient) func(context.Context, order.Sending) error {
 	return func(ctx context.Context, s order.Sending) error {
 		op := reconcile.Op{Key: s.MessageID, Account: s.Account, Payload: s.Payload, Fingerprint: sha256.Sum256(s.Payload)}
 		err := r.ledger.Do(ctx, op, g.call, g.probe)
-		for _, recorded := range []error{reconcile.ErrAccepted, reconcile.ErrUnknown, reconcile.ErrStarted} {
+		for _, recorded := range []error{reconcile.ErrAccepted, reconcile.ErrUnknown} {
 			if errors.Is(err, recorded) {
 				return nil
 			}

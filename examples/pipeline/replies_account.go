@@ -23,6 +23,7 @@ func (r *replies) count(ctx context.Context, log string, a *account) error {
 		return err
 	}
 	var lanes, operations uint64
+	failed := 0
 	for name := range accounts {
 		l, err := r.lanes.Account(ctx, name)
 		if err != nil {
@@ -53,6 +54,8 @@ func (r *replies) count(ctx context.Context, log string, a *account) error {
 			switch {
 			case e.Review != "":
 				a.InReview++
+			case e.State == reconcile.Failed:
+				failed++
 			case e.Open():
 				a.note("an operation is still %v", e.State)
 			case e.State == reconcile.Confirmed && wasUnknown(e.Log):
@@ -69,6 +72,9 @@ func (r *replies) count(ctx context.Context, log string, a *account) error {
 		return err
 	}
 	a.Findings, a.raised = len(found), r.checks.Stats().Raised+r.checks.Stats().Reopened
+	if failed != a.Dead {
+		a.note("%d operations failed, and %d replies are dead letters", failed, a.Dead)
+	}
 	if operations != uint64(len(wanted)) {
 		a.note("%d replies are due, and the ledger has %d operations", len(wanted), operations)
 	}
