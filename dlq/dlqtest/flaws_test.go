@@ -285,6 +285,6 @@ var flaws = []flaw{
 		a.reopen = func() { a.Memory = dlq.NewMemory() }
 	}},
 	{"differs from memory", "Once/RandomHistoriesAgreeWithMemory", func(a *alteration) {
-		a.settle = eachSettlement(func(s *dlq.Settlement) { s.Lease = min(s.Lease, 30*time.Second) })
+		a.settle = eachSettlement(func(s *dlq.Settlement) { s.Lease /= 2 })
 	}},
 }

@@ -205,7 +205,7 @@ func (r *replies) sender(g *gatewayClient) func(context.Context, order.Sending) 
 				return nil
 			}
 		}
-		if s, ok := errors.AsType[*reconcile.StateError](err); ok && !s.Again || errors.Is(err, reconcile.ErrConflict) {
+		if s, ok := errors.AsType[*reconcile.StateError](err); ok && s.State == reconcile.Failed && !s.Again || errors.Is(err, reconcile.ErrConflict) {
 			return order.Failed(order.CauseRefused, err)
 		}
 		return err

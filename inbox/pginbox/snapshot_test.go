@@ -119,10 +119,11 @@ func TestNothingIsMissed(t *testing.T) {
 		front.Go(func() {
 			for i := range each {
 				e := event(fmt.Sprint("key-", (w+i)%9), fmt.Sprintf("%d-%d", w, i))
-				err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-					_, err := d.box.With(d.store.Tx(tx)).Accept(ctx, e)
+				// Not under ctx, which can end before the answer to the last commit is here.
+				err := pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error {
+					_, err := d.box.With(d.store.Tx(tx)).Accept(t.Context(), e)
 					if err == nil && i%5 == w%5 { // others go past it
-						_, err = tx.Exec(ctx, "SELECT pg_sleep(0.03)")
+						_, err = tx.Exec(t.Context(), "SELECT pg_sleep(0.03)")
 					}
 					return err
 				})
