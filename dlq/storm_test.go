@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl/dlq"
 	"github.com/pawl-go/pawl/dlq/dlqtest"
+	"github.com/pawl-go/pawl/internal/testenv"
 )
 
 // TestStorm has processes that come and go, a store that fails before and after every
@@ -30,14 +31,7 @@ func TestStorm(t *testing.T) { storms(t, 1) }
 
 // TestLongStorm is TestStorm again and again: see make long.
 func TestLongStorm(t *testing.T) {
-	switch os.Getenv("PAWL_LONG") {
-	case "":
-		t.Skip("a long test; PAWL_LONG=full runs it")
-	case "short":
-		storms(t, 3)
-	default:
-		storms(t, 50)
-	}
+	storms(t, testenv.LongCount(t, 3, 50))
 }
 
 func storms(t *testing.T, n int) {
