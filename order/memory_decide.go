@@ -49,16 +49,19 @@ func (m *Memory) dropParked(k *keyRow, e *epochRow, now int64, p *Params, t *Set
 		return nil
 	case l == nil && e == k.now() && e.parked && t.From == e.Cursor:
 		m.cross(e, now, p, crossing{to: e.Cursor + 1, drop: true, reason: ReasonDropped})
+		i, _ := k.recordAt(e.Epoch, t.From)
+		k.records[i].resolve(now, t)
+		return nil
 	}
+	// Dropped before. The record stays as it is: somebody may have resolved it since.
 	i, ok := k.recordAt(e.Epoch, t.From)
-	if !ok || k.records[i].from != t.From || k.records[i].reason != ReasonDropped {
-		if l == nil && e.state(t.From, p) == StateLate {
-			return nil // dropped before, or handed over
-		}
-		return ErrNotFound
+	switch {
+	case ok && k.records[i].from == t.From && k.records[i].reason == ReasonDropped:
+		return nil
+	case l == nil && e.state(t.From, p) == StateLate:
+		return nil // or handed over
 	}
-	k.records[i].resolve(now, t)
-	return nil
+	return ErrNotFound
 }
 
 func (m *Memory) resolve(k *keyRow, e *epochRow, now int64, p *Params, t *Settlement) error {

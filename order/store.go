@@ -197,7 +197,8 @@ type Store interface {
 	//
 	//   - KindResume makes a parked message, at From, due at once, with no attempts.
 	//   - KindDrop skips a parked message, at From, with a gap record of ReasonDropped;
-	//     a late one ends instead.
+	//     a late one ends instead. Said again, it leaves the record as it is by then:
+	//     somebody may have resolved it.
 	//   - KindResolve notes Resolution, Actor and Note in every gap record that lies in
 	//     [From, To). If the gap at the cursor begins at From, ResolutionLost and
 	//     ResolutionIgnore also skip its numbers below To, as KindSkip does with

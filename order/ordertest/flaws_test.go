@@ -1,6 +1,7 @@
 package ordertest
 
 import (
+	"context"
 	"crypto/rand"
 	"slices"
 	"strings"
@@ -260,6 +261,17 @@ var flaws = []flaw{
 	}},
 	{"the error is lost", "Once/ParkHoldsTheKey", func(a *alteration) {
 		a.settle = eachSettlement(func(s *order.Settlement) { s.Error = "" })
+	}},
+	{"a drop sent again undoes a resolution", "Once/DropAgainKeepsWhatWasResolved", func(a *alteration) {
+		a.settle = func(p *order.Params, s []order.Settlement) []order.Settlement {
+			for _, x := range s {
+				if x.Kind == order.KindDrop {
+					x.Kind, x.To = order.KindResolve, x.From+1
+					_, _ = a.Memory.Settle(context.Background(), *p, []order.Settlement{x})
+				}
+			}
+			return s
+		}
 	}},
 	{"a nack drops the message", "Once/NackInOneLaneWhileAnotherFlows", func(a *alteration) {
 		a.settle = eachSettlement(func(s *order.Settlement) {

@@ -213,17 +213,27 @@ func (m *model) drop(k *modelKey, e *modelEpoch, s order.Settlement) error {
 		return nil
 	case state == order.StateParked:
 		m.moveTo(k, e, s.From+1, true, order.ReasonDropped)
+		r := k.dropped(e, s.From)
+		r.Resolution, r.Actor, r.Note = s.Resolution, s.Actor, s.Note
+		return nil
 	}
-	for _, r := range k.records {
-		if r.Epoch == e.epoch && r.From == s.From && r.Reason == order.ReasonDropped {
-			r.Resolution, r.Actor, r.Note = s.Resolution, s.Actor, s.Note
-			return nil
-		}
+	if k.dropped(e, s.From) != nil { // the record stays as it is
+		return nil
 	}
 	if e.state(s.From) == order.StateLate && !x.waits {
 		return errOpen
 	}
 	return order.ErrNotFound
+}
+
+// dropped returns the record of a number that was dropped, or nil.
+func (k *modelKey) dropped(e *modelEpoch, n uint64) *modelRecord {
+	for _, r := range k.records {
+		if r.Epoch == e.epoch && r.From == n && r.Reason == order.ReasonDropped {
+			return r
+		}
+	}
+	return nil
 }
 
 func (m *model) resolve(k *modelKey, e *modelEpoch, s order.Settlement) error {

@@ -11,6 +11,7 @@ import (
 var personCases = []testCase{
 	{name: "ResumeMakesParkedDue", run: personResume},
 	{name: "DropSkipsParked", run: personDrop},
+	{name: "DropAgainKeepsWhatWasResolved", run: personDropAgain},
 	{name: "DroppedNumberThatComesAgainIsLate", run: personDropLate},
 	{name: "ResumeAndDropNeedAParkedOne", run: personNotFound},
 	{name: "ResolveLostSkipsTheGap", run: personLost},
@@ -57,6 +58,23 @@ func personDrop(e *env) {
 		e.Fatalf("the record of a dropped message is %+v", g)
 	}
 	e.deliverAll("k", 2)
+}
+
+// A drop whose answer was lost is sent again. By then somebody else may have said
+// what became of the number.
+func personDropAgain(e *env) {
+	e.parkOne("k")
+	s := person(order.KindDrop, "k", 1)
+	s.Actor, s.Note = "ada", "nonsense"
+	r := resolve("k", 1, 2, order.ResolutionIgnore)
+	r.Actor, r.Note = "bob", "seen by the sender"
+	e.applied(s)
+	e.applied(r)
+	e.applied(s) // sent again
+	g := e.wantGap("k", 1, 2, false)
+	if g.Resolution != order.ResolutionIgnore || g.Actor != "bob" || g.Note != "seen by the sender" {
+		e.Fatalf("dropped, resolved and dropped again, the record is %+v", g)
+	}
 }
 
 func personDropLate(e *env) {

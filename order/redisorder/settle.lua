@@ -318,10 +318,7 @@ local function others()
     local place = k.name .. '\0' .. s.epoch .. s.from
     local record = get('g' .. place)
     local r = record and cold().readRecord(record)
-    if r and r.reason == '2' then
-      resolveRecord(place, r, s)
-      return '.'
-    end
+    if r and r.reason == '2' then return '.' end -- it stays as it is: it may be resolved since
     return state == 'L' and '.' or 'n'
   end
 
