@@ -23,7 +23,15 @@ func TestMain(m *testing.M) {
 }
 
 // The suite on miniredis, whose clock stands still until a test moves it.
-func TestMiniredis(t *testing.T) {
+func TestMiniredis(t *testing.T) { onMiniredis(t, true) }
+
+// Every step sent twice as well, which TestRedis does on the server itself.
+func TestLongMiniredis(t *testing.T) {
+	testenv.LongFull(t)
+	onMiniredis(t, false)
+}
+
+func onMiniredis(t *testing.T, once bool) {
 	server := miniredis.RunT(t)
 	clock := &miniClock{server: server, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	clock.Sleep(0)
@@ -35,6 +43,7 @@ func TestMiniredis(t *testing.T) {
 			return store
 		},
 		Sleep: clock.Sleep,
+		Once:  once,
 	})
 }
 
@@ -46,9 +55,18 @@ func TestRedis(t *testing.T) {
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
+	onCluster(t, true)
+}
+
+func TestLongRedisCluster(t *testing.T) {
+	testenv.LongFull(t)
+	onCluster(t, false)
+}
+
+func onCluster(t *testing.T, once bool) {
 	client := newClient(t, &redis.UniversalOptions{Addrs: testenv.RedisCluster(t)})
 	require.IsType(t, &redis.ClusterClient{}, client)
-	deduptest.Run(t, deduptest.Config{New: func(t *testing.T) dedup.Store { return newStore(t, client) }})
+	deduptest.Run(t, deduptest.Config{Once: once, New: func(t *testing.T) dedup.Store { return newStore(t, client) }})
 }
 
 // miniClock moves both clocks of a miniredis: that of TIME, and that of expiry.

@@ -58,6 +58,10 @@ type Config struct {
 	// Many is how many events the subtest of large batches accepts at once. Zero
 	// means 1,000.
 	Many int
+
+	// Once leaves the subtests of "Twice" out: for one more server of a kind on which the
+	// same store has passed them.
+	Once bool
 }
 
 // Run tests the stores that c.New makes. Under "Once" every step is sent once;
@@ -78,6 +82,9 @@ func Run(t *testing.T, c Config) {
 			c.run(t, tc, false)
 		}
 	})
+	if c.Once {
+		return
+	}
 	t.Run("Twice", func(t *testing.T) {
 		for _, tc := range allCases() {
 			if !tc.once {

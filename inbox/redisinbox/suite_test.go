@@ -65,6 +65,16 @@ func config(client redis.UniversalClient) inboxtest.Config {
 // The suite on miniredis, in bubbles: its clock is theirs.
 func TestMiniredis(t *testing.T) {
 	t.Parallel()
+	onMiniredis(t, true)
+}
+
+// Every step sent twice as well, which TestRedis does on the server itself.
+func TestLongMiniredis(t *testing.T) {
+	testenv.LongFull(t)
+	onMiniredis(t, false)
+}
+
+func onMiniredis(t *testing.T, once bool) {
 	inboxtest.Run(t, inboxtest.Config{
 		New: func(t *testing.T) inbox.Store {
 			server := miniredis.NewMiniRedis()
@@ -78,6 +88,7 @@ func TestMiniredis(t *testing.T) {
 		},
 		Reopen: reopen,
 		Bubble: true,
+		Once:   once,
 		Steps:  40,
 		Many:   100,
 	})
@@ -90,7 +101,18 @@ func TestRedis(t *testing.T) {
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
+	onCluster(t, true)
+}
+
+func TestLongRedisCluster(t *testing.T) {
+	testenv.LongFull(t)
+	onCluster(t, false)
+}
+
+func onCluster(t *testing.T, once bool) {
 	client := newClient(t, &redis.UniversalOptions{Addrs: testenv.RedisCluster(t)})
 	require.IsType(t, &redis.ClusterClient{}, client)
-	inboxtest.Run(t, config(client))
+	c := config(client)
+	c.Once = once
+	inboxtest.Run(t, c)
 }

@@ -137,6 +137,14 @@ func Long(t testing.TB) {
 	}
 }
 
+// LongFull is Long for a test that CI has no time for.
+func LongFull(t testing.TB) {
+	t.Helper()
+	if LongCount(t, 0, 1) == 0 {
+		t.Skip("PAWL_LONG=full runs it")
+	}
+}
+
 // LongCount is Long for a test that does something so many times: as often as CI has
 // time for if PAWL_LONG is short, and otherwise the full number.
 func LongCount(t testing.TB, short, full int) int {

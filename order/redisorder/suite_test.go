@@ -58,13 +58,21 @@ func config(client redis.UniversalClient, partitions int) ordertest.Config {
 }
 
 // The suite on miniredis, whose clock stands still until a test moves it.
-func TestMiniredis(t *testing.T) {
+func TestMiniredis(t *testing.T) { onMiniredis(t, true) }
+
+// Every step sent twice as well, which TestRedis does on the server itself.
+func TestLongMiniredis(t *testing.T) {
+	testenv.LongFull(t)
+	onMiniredis(t, false)
+}
+
+func onMiniredis(t *testing.T, once bool) {
 	server := miniredis.RunT(t)
 	clock := &miniClock{server: server, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	clock.Sleep(0)
 	client := newClient(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}})
 	c := config(client, 2) // it takes long to start a script
-	c.Sleep, c.Steps, c.Many = clock.Sleep, 60, 200
+	c.Sleep, c.Steps, c.Many, c.Once = clock.Sleep, 60, 200, once
 	ordertest.Run(t, c)
 }
 
@@ -76,9 +84,20 @@ func TestRedis(t *testing.T) {
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
+	onCluster(t, true)
+}
+
+func TestLongRedisCluster(t *testing.T) {
+	testenv.LongFull(t)
+	onCluster(t, false)
+}
+
+func onCluster(t *testing.T, once bool) {
 	client := newClient(t, &redis.UniversalOptions{Addrs: testenv.RedisCluster(t)})
 	require.IsType(t, &redis.ClusterClient{}, client)
-	ordertest.Run(t, config(client, 0))
+	c := config(client, 0)
+	c.Once = once
+	ordertest.Run(t, c)
 }
 
 // miniClock moves the clock of a miniredis.

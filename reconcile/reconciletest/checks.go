@@ -19,6 +19,9 @@ type CheckConfig struct {
 	// Sweep removes what has expired, from the store that New returned last, looking at
 	// up to n of each kind. Nil: that of a [reconcile.CheckSweeper], or it is not tested.
 	Sweep func(ctx context.Context, n int) (removed int, err error)
+
+	// Once leaves the subtests of "Twice" out, as Config.Once does.
+	Once bool
 }
 
 // RunChecks tests the stores that c.New makes, as [Run] does: with every call sent once, and
@@ -30,6 +33,9 @@ func RunChecks(t *testing.T, c CheckConfig) {
 		t.Fatal("reconciletest: CheckConfig.New is nil")
 	}
 	for name, twice := range map[string]bool{"Once": false, "Twice": true} {
+		if twice && c.Once {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			for _, tc := range slices.Concat(findingCases, volumeCases) {
 				t.Run(tc.name, func(t *testing.T) {

@@ -44,6 +44,10 @@ type Config struct {
 	// Steps is how long each random history is. Zero means 250, and 60 for a store on a
 	// real server.
 	Steps int
+
+	// Once leaves the subtests of "Twice" out: for one more server of a kind on which the
+	// same store has passed them.
+	Once bool
 }
 
 // Run tests the stores that c.New makes. Under "Once" every step is sent once; "Twice"
@@ -61,6 +65,9 @@ func Run(t *testing.T, c Config) {
 			c.run(t, tc, false)
 		}
 	})
+	if c.Once {
+		return
+	}
 	t.Run("Twice", func(t *testing.T) {
 		for _, tc := range allCases() {
 			if !tc.once {

@@ -18,6 +18,9 @@ type TimelineConfig struct {
 	New    func(t *testing.T) reconcile.TimelineStore
 	Sleep  func(time.Duration)
 	Bubble bool
+
+	// Once leaves the subtests of "Twice" out, as Config.Once does.
+	Once bool
 }
 
 // RunTimeline tests the stores that c.New makes, as [Run] does: with every call sent once,
@@ -28,6 +31,9 @@ func RunTimeline(t *testing.T, c TimelineConfig) {
 		t.Fatal("reconciletest: TimelineConfig.New is nil")
 	}
 	for name, twice := range map[string]bool{"Once": false, "Twice": true} {
+		if twice && c.Once {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			for _, tc := range timelineCases {
 				t.Run(tc.name, func(t *testing.T) {

@@ -39,16 +39,16 @@ func newWith(t testing.TB, client redis.UniversalClient, opts redisreconcile.Opt
 }
 
 // suites runs the three suites, on stores that open makes.
-func suites(t *testing.T, bubble bool, steps int, open func(t *testing.T) *redisreconcile.Store) {
+func suites(t *testing.T, bubble, once bool, steps int, open func(t *testing.T) *redisreconcile.Store) {
 	t.Run("Ledger", func(t *testing.T) {
-		reconciletest.Run(t, reconciletest.Config{Bubble: bubble, Steps: steps, New: func(t *testing.T) reconcile.Store { return open(t) }})
+		reconciletest.Run(t, reconciletest.Config{Bubble: bubble, Once: once, Steps: steps, New: func(t *testing.T) reconcile.Store { return open(t) }})
 	})
 	t.Run("Timeline", func(t *testing.T) {
-		reconciletest.RunTimeline(t, reconciletest.TimelineConfig{Bubble: bubble,
+		reconciletest.RunTimeline(t, reconciletest.TimelineConfig{Bubble: bubble, Once: once,
 			New: func(t *testing.T) reconcile.TimelineStore { return open(t).Timeline() }})
 	})
 	t.Run("Checks", func(t *testing.T) {
-		reconciletest.RunChecks(t, reconciletest.CheckConfig{Bubble: bubble,
+		reconciletest.RunChecks(t, reconciletest.CheckConfig{Bubble: bubble, Once: once,
 			New: func(t *testing.T) reconcile.CheckStore { return open(t).Checks() }})
 	})
 }
@@ -56,7 +56,17 @@ func suites(t *testing.T, bubble bool, steps int, open func(t *testing.T) *redis
 // The suites on miniredis, in bubbles: its clock is theirs.
 func TestMiniredis(t *testing.T) {
 	t.Parallel()
-	suites(t, true, 40, func(t *testing.T) *redisreconcile.Store { // it compiles a script with each call
+	onMiniredis(t, true)
+}
+
+// Every step sent twice as well, which TestRedis does on the server itself.
+func TestLongMiniredis(t *testing.T) {
+	testenv.LongFull(t)
+	onMiniredis(t, false)
+}
+
+func onMiniredis(t *testing.T, once bool) {
+	suites(t, true, once, 40, func(t *testing.T) *redisreconcile.Store { // it compiles a script with each call
 		server := miniredis.NewMiniRedis()
 		client := newPipeClient(server)
 		t.Cleanup(func() {
@@ -70,12 +80,21 @@ func TestMiniredis(t *testing.T) {
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, &redis.UniversalOptions{Addrs: []string{testenv.Redis(t)}})
-	suites(t, false, 0, func(t *testing.T) *redisreconcile.Store { return newStore(t, client) })
+	suites(t, false, false, 0, func(t *testing.T) *redisreconcile.Store { return newStore(t, client) })
 }
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
+	onCluster(t, true)
+}
+
+func TestLongRedisCluster(t *testing.T) {
+	testenv.LongFull(t)
+	onCluster(t, false)
+}
+
+func onCluster(t *testing.T, once bool) {
 	client := newClient(t, &redis.UniversalOptions{Addrs: testenv.RedisCluster(t)})
 	require.IsType(t, &redis.ClusterClient{}, client)
-	suites(t, false, 0, func(t *testing.T) *redisreconcile.Store { return newStore(t, client) })
+	suites(t, false, once, 0, func(t *testing.T) *redisreconcile.Store { return newStore(t, client) })
 }

@@ -24,7 +24,15 @@ func TestMain(m *testing.M) {
 }
 
 // The suite on miniredis, whose clock stands still until a test moves it.
-func TestMiniredis(t *testing.T) {
+func TestMiniredis(t *testing.T) { onMiniredis(t, true) }
+
+// Every step sent twice as well, which TestRedis does on the server itself.
+func TestLongMiniredis(t *testing.T) {
+	testenv.LongFull(t)
+	onMiniredis(t, false)
+}
+
+func onMiniredis(t *testing.T, once bool) {
 	server := miniredis.RunT(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server.SetTime(now)
@@ -34,22 +42,31 @@ func TestMiniredis(t *testing.T) {
 		defer mu.Unlock()
 		now = now.Add(d)
 		server.SetTime(now)
-	}, 60) // it takes long to start a script
+	}, 60, once) // it takes long to start a script
 }
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	run(t, newClient(t, testenv.Redis(t)), nil, 0)
+	run(t, newClient(t, testenv.Redis(t)), nil, 0, false)
 }
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
-	client := newClient(t, testenv.RedisCluster(t)...)
-	require.IsType(t, &redis.ClusterClient{}, client)
-	run(t, client, nil, 0)
+	onCluster(t, true)
 }
 
-func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration), steps int) {
+func TestLongRedisCluster(t *testing.T) {
+	testenv.LongFull(t)
+	onCluster(t, false)
+}
+
+func onCluster(t *testing.T, once bool) {
+	client := newClient(t, testenv.RedisCluster(t)...)
+	require.IsType(t, &redis.ClusterClient{}, client)
+	run(t, client, nil, 0, once)
+}
+
+func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration), steps int, once bool) {
 	prefix := testenv.Prefix(t)
 	open := func() *redisseqgen.Store {
 		store, err := redisseqgen.New(client, &redisseqgen.Options{Prefix: prefix})
@@ -60,6 +77,7 @@ func run(t *testing.T, client redis.UniversalClient, sleep func(time.Duration), 
 		New:    func(*testing.T) seqgen.Store { return open() },
 		Reopen: func(*testing.T, seqgen.Store) seqgen.Store { return open() },
 		Sleep:  sleep,
+		Once:   once,
 		Steps:  steps,
 	})
 }
