@@ -104,7 +104,7 @@ func TestLanesRateOfTwoProcesses(t *testing.T) {
 					}
 					defer startLanes(t, l, g, &order.RunOptions{Poll: 7 * time.Millisecond})()
 				}
-				later(10 * time.Minute)
+				later(2 * time.Minute) // 100 s will do
 				mu.Lock()
 				defer mu.Unlock()
 				if len(by) != n || !slices.IsSorted(by) {
