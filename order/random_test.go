@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/order"
 	"github.com/pawl-go/pawl/retry"
 )
@@ -25,9 +26,9 @@ func TestRandomLives(t *testing.T) {
 	if testing.Short() {
 		seeds = 6
 	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { newLife(t, uint64(seed)).live() })
+	for _, from := range seed.List(seeds) {
+		t.Run(fmt.Sprint(from), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newLife(t, from).live() })
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/internal/testenv"
 	"github.com/pawl-go/pawl/order"
 	"github.com/pawl-go/pawl/order/boltorder"
@@ -22,13 +23,13 @@ import (
 func TestAgreesWithMemory(t *testing.T) { agrees(t, 6) }
 
 func TestLongAgreesWithMemory(t *testing.T) {
-	agrees(t, uint64(testenv.LongCount(t, 25, 300)))
+	agrees(t, testenv.LongCount(t, 25, 300))
 }
 
-func agrees(t *testing.T, seeds uint64) {
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { agree(t, seed, 400) })
+func agrees(t *testing.T, seeds int) {
+	for _, from := range seed.List(seeds) {
+		t.Run(fmt.Sprint(from), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { agree(t, from, 400) })
 		})
 	}
 }

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/order"
 )
 
@@ -19,9 +18,6 @@ import (
 var modelCases = []testCase{
 	{name: "RandomHistoriesAgreeWithTheModel", run: randomHistories, once: true},
 }
-
-// seedVariable repeats a history that has failed: a failure names its seed.
-const seedVariable = "PAWL_ORDERTEST_SEED"
 
 // The numbers of a history are small, so that its keys and numbers meet often.
 const (
@@ -31,16 +27,12 @@ const (
 )
 
 func randomHistories(e *env) {
-	seeds := []uint64{1, 2, 3, rand.Uint64N(1_000_000)}
+	n := 4
 	if !e.virtual {
-		seeds = seeds[2:]
+		n = 2
 	}
-	if s := os.Getenv(seedVariable); s != "" {
-		seed, _ := strconv.ParseUint(s, 10, 64)
-		seeds = []uint64{seed}
-	}
-	for i, seed := range seeds {
-		h := newHistory(e, seed, fmt.Sprint("history-", i))
+	for i, from := range seed.List(n) {
+		h := newHistory(e, from, fmt.Sprint("history-", i))
 		for range cmp.Or(e.c.Steps, 600) {
 			h.step()
 		}
@@ -62,8 +54,8 @@ type history struct {
 	steps  []string
 }
 
-func newHistory(e *env, seed uint64, scope string) *history {
-	h := &history{e: e, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0))}
+func newHistory(e *env, from uint64, scope string) *history {
+	h := &history{e: e, seed: from, rnd: rand.New(rand.NewPCG(from, 0))}
 	p := e.p
 	p.Scope, p.Window, p.MaxBuffered, p.MaxAhead = scope, historyWindow, 2+h.rnd.IntN(7), historyAhead
 	p.Start = h.rnd.Uint64N(3)
@@ -298,8 +290,8 @@ func (h *history) note(format string, args ...any) {
 func (h *history) fail(format string, args ...any) {
 	h.e.Helper()
 	last := h.steps[max(0, len(h.steps)-25):]
-	h.e.Fatalf("after %d steps (repeat with %s=%d), the last of which are\n%s\n%s",
-		len(h.steps), seedVariable, h.seed, strings.Join(last, "\n"), fmt.Sprintf(format, args...))
+	h.e.Fatalf("after %d steps (%s), the last of which are\n%s\n%s",
+		len(h.steps), seed.Repeat(h.seed), strings.Join(last, "\n"), fmt.Sprintf(format, args...))
 }
 
 func describeArrivals(arrivals []order.Arrival) string {

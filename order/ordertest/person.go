@@ -13,6 +13,7 @@ var personCases = []testCase{
 	{name: "DropSkipsParked", run: personDrop},
 	{name: "DropAgainKeepsWhatWasResolved", run: personDropAgain},
 	{name: "DroppedNumberThatComesAgainIsLate", run: personDropLate},
+	{name: "DroppedMessageKeepsItsIDWhenSentAgain", run: personDropNamed},
 	{name: "ResumeAndDropNeedAParkedOne", run: personNotFound},
 	{name: "ResolveLostSkipsTheGap", run: personLost},
 	{name: "ResolveIgnoreOfAPart", run: personIgnorePart},
@@ -92,6 +93,21 @@ func personDropLate(e *env) {
 	e.wantRun(c, 2)
 	e.applied(late(order.KindLate, c, 1), deliver(c, 3), release(c))
 	e.wantLedger("k", order.Ledger{Epoch: 1, Cursor: 3, Head: 3, Delivered: 1, Late: 1})
+}
+
+// Late messages are not kept here, so what was dropped is all that has the ID.
+func personDropNamed(e *env) {
+	e.p.Late = false
+	e.answered(order.Buffered, withID("k", 1, 1, "id", "body"))
+	e.buffered("k", 2)
+	e.applied(park(e.claim("k"), 1))
+	e.applied(person(order.KindDrop, "k", 1))
+	e.answered(order.Late, withID("k", 1, 1, "id", "body"))
+	e.answered(order.Buffered, withID("k", 2, 1, "id", "body")) // of another epoch
+	f := e.findPlace(order.Place{ID: "id"})
+	if f.State != order.StateLate || f.Position != (order.Position{Epoch: 1, Number: 1}) {
+		e.Fatalf("a dropped message that was sent again is found by its ID as %s at %v", stateName(f.State), f.Position)
+	}
 }
 
 func personNotFound(e *env) {

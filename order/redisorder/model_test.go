@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/internal/testenv"
 	"github.com/pawl-go/pawl/order"
 )
@@ -26,9 +27,9 @@ func arrival(key string, epoch, number uint64, id, payload string) order.Arrival
 func TestAsInMemory(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, &redis.UniversalOptions{Addrs: []string{testenv.Redis(t)}})
-	for seed := range uint64(seeds) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			compareWithMemory(t, newStore(t, client), order.NewMemory(), rand.New(rand.NewPCG(seed, 1)))
+	for _, from := range seed.List(seeds) {
+		t.Run(fmt.Sprint(from), func(t *testing.T) {
+			compareWithMemory(t, newStore(t, client), order.NewMemory(), rand.New(rand.NewPCG(from, 1)))
 		})
 	}
 }

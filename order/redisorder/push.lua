@@ -49,20 +49,22 @@ local function late(k, e, number, kind, was, tail, id, nonce, body)
   end
   k.came, k.changed, e.changed = k.came + 1, true, true
   local field = e.handle .. ':' .. number
+  local inWindow = number >= minus(plus(e.cursor, 1), span)
+  local came, _, digest, named = nil, nil, nil, ''
   local old = get('m' .. field)
-  if old then -- it was dropped, and is remembered by its ID
-    local _, _, _, was = cold().readMessage(old)
-    local at = was ~= '' and get('j' .. was)
-    if cold().leadsTo(at, k.name, e.epoch .. number) then del('j' .. was) end
-  end
+  if old then came, _, digest, named = cold().readMessage(old) end -- it was dropped
   if keepLate then
+    local at = named ~= '' and get('j' .. named)
+    if cold().leadsTo(at, k.name, e.epoch .. number) then del('j' .. named) end
     set('m' .. field, '1' .. time .. 'l' .. tail .. id)
     set('b' .. field, body)
     set('w' .. field, time .. NOBODY .. '0 ')
     call('ZADD', Z, 0, 'l' .. k.name .. '\0' .. time .. e.epoch .. number)
     k.late = k.late + 1
     if kind == '1' then call('HSETNX', H, 'j' .. id, e.epoch .. number .. nonce .. k.name) end
-  elseif number >= minus(plus(e.cursor, 1), span) then
+  elseif named ~= '' then -- what was dropped stays known by its ID
+    set('m' .. field, '1' .. came .. 'L' .. (inWindow and tail or digest) .. named)
+  elseif inWindow then
     set('m' .. field, '1' .. time .. 'L' .. tail)
     if e.ids > ZERO then cold().sweepLater(k, e, number) end
   end
