@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl/dlq"
 	"github.com/pawl-go/pawl/dlq/dlqtest"
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/internal/testenv"
 )
 
@@ -35,19 +34,15 @@ func TestLongStorm(t *testing.T) {
 }
 
 func storms(t *testing.T, n int) {
-	seed := rand.Uint64()
-	if s := os.Getenv("PAWL_DLQ_SEED"); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
-	for i := range uint64(n) {
+	for _, from := range seed.List(n) {
 		synctest.Test(t, func(t *testing.T) {
 			defer func() {
 				if t.Failed() {
-					t.Logf("repeat with PAWL_DLQ_SEED=%d", seed+i)
+					t.Log(seed.Repeat(from))
 				}
 			}()
 			s := &storm{
-				t: t, rnd: rand.New(rand.NewPCG(seed+i, 0)), memory: dlq.NewMemory(), put: map[string]bool{}, passed: map[string]bool{},
+				t: t, rnd: rand.New(rand.NewPCG(from, 0)), memory: dlq.NewMemory(), put: map[string]bool{}, passed: map[string]bool{},
 				acted: map[string]dlq.Verb{}, tried: map[string]bool{},
 			}
 			s.blow()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/seed"
 )
 
 // The suite of inboxtest holds what a Memory answers. Here is what it keeps.
@@ -15,25 +17,24 @@ import (
 // history, and at the end at what is left when everything is gone.
 func TestMemoryAgreesWithItself(t *testing.T) {
 	t.Parallel()
-	for range 20 {
+	for _, from := range seed.List(20) {
 		synctest.Test(t, func(t *testing.T) {
-			seed := rand.Uint64()
-			rnd := rand.New(rand.NewPCG(seed, 0))
+			rnd := rand.New(rand.NewPCG(from, 0))
 			m := NewMemory()
 			w := &memoryWorker{t: t, m: m, rnd: rnd}
 			for n := range 400 {
 				w.step()
 				if fault := m.fault(); fault != "" {
-					t.Fatalf("seed %d, after %d steps: %s", seed, n+1, fault)
+					t.Fatalf("after %d steps (%s): %s", n+1, seed.Repeat(from), fault)
 				}
 			}
 			w.removeAll()
 			if fault := m.fault(); fault != "" {
-				t.Fatalf("seed %d, at the end: %s", seed, fault)
+				t.Fatalf("at the end (%s): %s", seed.Repeat(from), fault)
 			}
 			if len(m.events)+len(m.keys)+len(m.claimed)+m.records.Len()+m.pending.Len()+m.idle.Len() > 0 || m.counts != [StateUnknown + 1]int{} {
-				t.Fatalf("seed %d: of nothing the table keeps %d events, %d keys (%d claimed, %d idle), %d records (%d pending), the counts %v",
-					seed, len(m.events), len(m.keys), len(m.claimed), m.idle.Len(), m.records.Len(), m.pending.Len(), m.counts)
+				t.Fatalf("%s: of nothing the table keeps %d events, %d keys (%d claimed, %d idle), %d records (%d pending), the counts %v",
+					seed.Repeat(from), len(m.events), len(m.keys), len(m.claimed), m.idle.Len(), m.records.Len(), m.pending.Len(), m.counts)
 			}
 		})
 	}

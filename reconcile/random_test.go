@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/reconcile"
 	"github.com/pawl-go/pawl/reconcile/reconciletest"
 )
@@ -16,9 +17,14 @@ import (
 // takes nothing for a while and fails to be found, and a store that loses replies: in the
 // end each operation was done once and is Confirmed.
 func TestRandomFaultsDoEachOperationOnce(t *testing.T) {
-	for seed := range uint64(5) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { randomFaults(t, rand.New(rand.NewPCG(seed, 7))) })
+	for _, from := range seed.List(5) {
+		t.Run(fmt.Sprint("seed ", from), func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Log(seed.Repeat(from))
+				}
+			}()
+			bubble(t, func(t *testing.T) { randomFaults(t, rand.New(rand.NewPCG(from, 7))) })
 		})
 	}
 }

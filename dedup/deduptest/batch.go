@@ -11,6 +11,7 @@ import (
 var batchCases = []testCase{
 	{name: "BatchAnswersInOrder", run: batchAnswersInOrder},
 	{name: "RepeatedIDInBatch", run: repeatedIDInBatch},
+	{name: "RefusedAndThenAcquiredInBatch", run: refusedAndThenAcquired},
 	{name: "RepeatedIDInBatchOfFirstSeen", run: repeatedIDInFirstSeen},
 	{name: "RepeatedIDInSettlements", run: repeatedIDInSettlements},
 	{name: "SettlementErrorsArePositioned", run: settlementErrorsArePositioned},
@@ -61,6 +62,18 @@ func repeatedIDInBatch(e *env) {
 	e.wantDone(cs[0], []byte("r"))
 	e.wantAcquired(cs[1], 1)
 	e.wantDone(cs[2], []byte("r"))
+}
+
+// A batch that is sent again meets what its own asks acquired: those before them see the
+// next attempt.
+func refusedAndThenAcquired(e *env) {
+	spent := newAskAs("late", 1)
+	e.applied(e.wantAcquired(e.ask(e.p, newAskAs("conflict", 1)), 1).Release(), e.wantAcquired(e.ask(e.p, spent), 1).Release())
+	cs := e.claim(e.p, newAskAs("conflict", 2), newAskAs("conflict", 1), spent, newAskAs("late", 1))
+	e.want(cs[0], dedup.Conflict)
+	e.wantAcquired(cs[1], 2)
+	e.want(cs[2], dedup.InFlight)
+	e.wantAcquired(cs[3], 2)
 }
 
 func repeatedIDInFirstSeen(e *env) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/dedup"
+	"github.com/pawl-go/pawl/internal/seed"
 )
 
 // Random histories, compared step by step to the model.
@@ -17,15 +18,15 @@ var modelCases = []testCase{
 }
 
 func randomHistories(e *env) {
-	seeds, steps := uint64(6), 250
+	seeds, steps := 6, 250
 	if !e.virtual {
 		seeds, steps = 2, 150
 	}
-	for seed := range seeds {
+	for _, from := range seed.List(seeds) {
 		h := &history{
-			env: e, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)),
+			env: e, seed: from, rnd: rand.New(rand.NewPCG(from, 1)),
 			model: newModel(), now: time.Unix(1_000_000, 0), highest: map[key]uint64{},
-			scopes: []string{fmt.Sprintf("%s-%d", e.p.Scope, seed), fmt.Sprintf("%s-%d.b", e.p.Scope, seed)},
+			scopes: []string{fmt.Sprintf("%s-%d", e.p.Scope, from), fmt.Sprintf("%s-%d.b", e.p.Scope, from)},
 		}
 		for range steps {
 			h.step()
@@ -292,10 +293,10 @@ func (h *history) note(format string, args ...any) {
 }
 
 // fail reports that the last noted step went otherwise, and what led to it. The
-// seeds are fixed: the same history comes again.
+// seed makes the same history again.
 func (h *history) fail(format string, args ...any) {
 	h.Helper()
 	recent := h.trace[max(0, len(h.trace)-25):]
-	h.Fatalf("seed %d, step %d: %s; the model says what the last line says:\n\t%s",
-		h.seed, len(h.trace), fmt.Sprintf(format, args...), strings.Join(recent, "\n\t"))
+	h.Fatalf("step %d (%s): %s; the model says what the last line says:\n\t%s",
+		len(h.trace), seed.Repeat(h.seed), fmt.Sprintf(format, args...), strings.Join(recent, "\n\t"))
 }

@@ -28,8 +28,15 @@ func (s *twiceStore) Claim(ctx context.Context, p dedup.Params, asks []dedup.Ask
 	if err != nil || len(first) != len(second) {
 		return second, err
 	}
+	last := map[string]int{}
+	for i, a := range asks {
+		last[a.ID] = i
+	}
 	for i, a := range first {
 		b := second[i]
+		if a.State != dedup.Acquired && i < last[a.ID] {
+			continue // an ask behind it may have acquired the ID: the next attempt, or done
+		}
 		if a.Err != nil || b.Err != nil {
 			continue // the caller of Claim looks at b
 		}

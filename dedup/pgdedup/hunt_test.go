@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl/dedup"
 	"github.com/pawl-go/pawl/dedup/pgdedup"
+	"github.com/pawl-go/pawl/internal/seed"
 )
 
 // TestNoDeadlocks lets many goroutines claim, settle, forget and sweep
@@ -26,8 +27,12 @@ func TestNoDeadlocks(t *testing.T) {
 	store, pool, _ := newStore(t, func(c *pgxpool.Config) { c.MaxConns = workers })
 	p := dedup.Params{Scope: "hunt", Lease: time.Hour, Retention: time.Millisecond}
 	var owners [ids]atomic.Int32
-	seed := rand.Uint64()
-	t.Log("seed", seed)
+	from := seed.One()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(seed.Repeat(from))
+		}
+	})
 
 	work := func(r *rand.Rand, s dedup.Store, committed bool) error {
 		batch := make([]dedup.Ask, 1+r.IntN(30))
@@ -83,7 +88,7 @@ func TestNoDeadlocks(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(w)))
+			r := rand.New(rand.NewPCG(from, uint64(w)))
 			for range rounds {
 				var err error
 				switch r.IntN(5) {

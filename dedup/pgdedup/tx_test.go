@@ -284,7 +284,7 @@ var errRollback = errors.New("roll back")
 // A duplicate that is only asked about in an open transaction leaves the owner
 // alone: it renews and completes.
 func TestAskingInATransactionDoesNotDisturbTheOwner(t *testing.T) {
-	l := newLedger(t, &dedup.Options{Lease: time.Second, SettleTimeout: time.Second})
+	l := newLedger(t, &dedup.Options{Lease: time.Minute, SettleTimeout: 10 * time.Second})
 	tx, err := l.pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer tx.Rollback(context.Background())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl/dlq"
 	"github.com/pawl-go/pawl/dlq/pgdlq"
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/internal/testenv"
 )
 
@@ -168,7 +169,7 @@ func storm(t *testing.T, lasts time.Duration) {
 	}
 	for n := range 12 {
 		all.Go(func() {
-			rnd := rand.New(rand.NewPCG(uint64(n), uint64(time.Now().UnixNano())))
+			rnd := rand.New(rand.NewPCG(seed.One(), uint64(n)))
 			for time.Now().Before(until) {
 				if n%4 > 0 {
 					if err := do(store, rnd); err != nil && !errors.Is(err, pgdlq.ErrBusy) {

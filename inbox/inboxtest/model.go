@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/seed"
 )
 
 // Random histories, in which a store is compared to [inbox.Memory].
@@ -20,18 +19,12 @@ var modelCases = []testCase{
 	{name: "RandomHistoriesAgreeWithMemory", run: randomHistories, once: true},
 }
 
-// seedVariable repeats a history that has failed: a failure names its seed.
-const seedVariable = "PAWL_INBOXTEST_SEED"
-
 func randomHistories(e *env) {
 	if !e.c.Bubble {
 		e.Skip("the two stores need the same clock, which only a bubble gives them")
 	}
-	seed := rand.Uint64()
-	if s := os.Getenv(seedVariable); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
-	h := &history{numbers: map[[16]byte]uint64{}, e: e, model: inbox.NewMemory(), seed: seed, rnd: rand.New(rand.NewPCG(seed, 0))}
+	from := seed.One()
+	h := &history{numbers: map[[16]byte]uint64{}, e: e, model: inbox.NewMemory(), seed: from, rnd: rand.New(rand.NewPCG(from, 0))}
 	for range cmp.Or(e.c.Steps, 800) {
 		h.step()
 	}
@@ -323,8 +316,8 @@ func (h *history) same(step, got, want string, err, wantErr error) {
 		return
 	}
 	last := h.steps[max(0, len(h.steps)-15):]
-	h.e.Fatalf("after %d steps (repeat with %s=%d), the last of which are\n%s\nthe store answered\n%s (error %v), and memory\n%s (error %v)",
-		len(h.steps), seedVariable, h.seed, strings.Join(last, "\n"), got, err, want, wantErr)
+	h.e.Fatalf("after %d steps (%s), the last of which are\n%s\nthe store answered\n%s (error %v), and memory\n%s (error %v)",
+		len(h.steps), seed.Repeat(h.seed), strings.Join(last, "\n"), got, err, want, wantErr)
 }
 
 func describe(c inbox.Claimed) string {

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/seed"
 )
 
 // Storm delivers bodies to a webhook endpoint as a bad day does, and fails the
@@ -112,7 +114,8 @@ type StormConfig struct {
 	// providers do; the last answer counts. Zero: never. Set it when the store
 	// behind the endpoint fails on purpose ([Faulty]).
 	Redeliver int
-	// Seed decides everything that is left to chance. Zero: another one each time.
+	// Seed decides everything that is left to chance. Zero: 1, or what the environment
+	// variable PAWL_SEED says.
 	Seed uint64
 
 	// Effects is called when everything was answered. It waits until the service has
@@ -225,8 +228,8 @@ func (c *StormConfig) withDefaults() (reason string) {
 	if c.InOrder {
 		c.Callers = 1
 	}
-	for c.Seed == 0 {
-		c.Seed = rand.Uint64()
+	if c.Seed == 0 {
+		c.Seed = seed.One()
 	}
 	return ""
 }

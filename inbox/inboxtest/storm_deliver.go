@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/seed"
 )
 
 // deliverAll sends deliveries in their order, as many at once as there are callers.
@@ -233,6 +235,9 @@ func (f *findings) add(kind, format string, args ...any) {
 
 func (f *findings) close() {
 	f.t.Helper()
+	if len(f.kinds) > 0 {
+		f.t.Logf("inboxtest: storm %d: set Seed, or leave it zero and %s", f.seed, seed.Repeat(f.seed))
+	}
 	for _, k := range f.kinds {
 		if more := f.times[k] - maxFindings; more > 0 {
 			f.t.Errorf("inboxtest: storm %d: and %d more of this kind (%s)", f.seed, more, k)

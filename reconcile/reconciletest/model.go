@@ -8,28 +8,38 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/reconcile"
 )
 
 var modelCases = []testCase{
 	{name: "RandomHistoryMatchesTheModel", run: func(e *env) {
-		for seed := range uint64(6) {
-			e.p.Kind = newKind()
-			h := &history{env: e, rand: rand.New(rand.NewPCG(seed, 1)), ops: map[string]*op{}}
-			steps := 250
-			switch {
-			case e.steps > 0:
-				steps = e.steps
-			case !e.virtual:
-				steps = 60
-			}
-			for i := range steps {
-				h.at = i + 1
-				h.step()
-				e.tick()
-			}
+		for _, from := range seed.List(6) {
+			randomHistory(e, from)
 		}
 	}},
+}
+
+func randomHistory(e *env, from uint64) {
+	defer func() {
+		if e.Failed() {
+			e.Log(seed.Repeat(from))
+		}
+	}()
+	e.p.Kind = newKind()
+	h := &history{env: e, rand: rand.New(rand.NewPCG(from, 1)), ops: map[string]*op{}}
+	steps := 250
+	switch {
+	case e.steps > 0:
+		steps = e.steps
+	case !e.virtual:
+		steps = 60
+	}
+	for i := range steps {
+		h.at = i + 1
+		h.step()
+		e.tick()
+	}
 }
 
 // An op is the model of one operation, in a history in which no lease lapses and every

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawl-go/pawl/internal/seed"
 	"github.com/pawl-go/pawl/seqgen"
 )
 
@@ -18,14 +19,14 @@ var modelCases = []testCase{
 }
 
 func randomHistories(e *env) {
-	seeds := uint64(12)
+	seeds := 12
 	if e.c.Sleep == nil && !e.c.Bubble {
 		seeds = 4
 	}
-	for seed := range seeds {
+	for _, from := range seed.List(seeds) {
 		h := &history{
-			env: e, rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, model: seqgen.NewMemory(),
-			key: fmt.Sprintf("key-%d", seed), tokens: map[uint64]uint64{0: 0},
+			env: e, rnd: rand.New(rand.NewPCG(from, 7)), seed: from, model: seqgen.NewMemory(),
+			key: fmt.Sprintf("key-%d", from), tokens: map[uint64]uint64{0: 0},
 		}
 		for range cmp.Or(e.c.Steps, 200) {
 			h.step()
@@ -59,7 +60,9 @@ func (h *history) step() {
 	case n < 18:
 		h.change(h.newChange())
 	case len(h.sent) > 0:
-		h.change(h.sent[len(h.sent)-1-min(h.rnd.IntN(10), len(h.sent)-1)])
+		if c := h.sent[len(h.sent)-1-min(h.rnd.IntN(10), len(h.sent)-1)]; !h.meetsOrphaned(c) {
+			h.change(c)
+		}
 	}
 	h.compare()
 }
@@ -167,6 +170,21 @@ func (h *history) change(c seqgen.Change) {
 	}
 }
 
+// meetsOrphaned says that a change would void numbers of mode Block: one that was
+// answered ErrRolledBack, whose epoch has become one of that mode since. No generator
+// sends that, and the specification leaves open what becomes of the orphaned void.
+func (h *history) meetsOrphaned(c seqgen.Change) bool {
+	if c.Kind != seqgen.KindVoid {
+		return false
+	}
+	if s := h.state(); s.Mode == seqgen.Block && s.Epoch == c.Epoch {
+		return true
+	}
+	q := seqgen.VoidQuery{Scope: h.p.Scope, Key: h.key, Epoch: c.Epoch, From: c.Lo, To: c.Hi, Limit: 1000}
+	voids, _ := h.model.Voids(context.Background(), q)
+	return slices.ContainsFunc(voids, func(v seqgen.Void) bool { return v.Kind == seqgen.Orphaned })
+}
+
 // compare checks that the record and its voids are the reference's.
 func (h *history) compare() {
 	h.Helper()
@@ -193,10 +211,10 @@ func (h *history) note(format string, args ...any) {
 }
 
 // fail reports that the last noted step went otherwise, and what led to it. The
-// seeds are fixed: a history of the same kind comes again.
+// seed makes a history of the same kind again.
 func (h *history) fail(format string, args ...any) {
 	h.Helper()
 	recent := h.trace[max(0, len(h.trace)-25):]
-	h.Fatalf("seed %d, step %d: %s; the reference says what the last line says:\n\t%s",
-		h.seed, len(h.trace), fmt.Sprintf(format, args...), strings.Join(recent, "\n\t"))
+	h.Fatalf("step %d (%s): %s; the reference says what the last line says:\n\t%s",
+		len(h.trace), seed.Repeat(h.seed), fmt.Sprintf(format, args...), strings.Join(recent, "\n\t"))
 }
