@@ -3,10 +3,12 @@
 # make long   the proofs that take minutes: crashes again and again; LONG=short is what CI has time for
 # make bench  Pawl beside its peers, as ratios; BENCH="-list" shows what there is
 # make fuzz   every fuzz test for FUZZTIME, two side by side
+# make hunt   random histories with seeds that nobody has tried, for MINUTES
 
 GO          ?= go
 BENCH       ?=
 FUZZTIME    ?= 30s
+MINUTES     ?= 10
 LONG        ?= full
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -16,7 +18,7 @@ MODULES := internal/benchmarks examples/prometheus
 # One Redis, one Redis Cluster and one PostgreSQL for the whole run.
 WITH_SERVERS := $(GO) run ./internal/testenv/cmd/withservers
 
-.PHONY: test lint long bench fuzz install
+.PHONY: test lint long bench fuzz hunt install
 
 # Many tests wait for leases: three packages at once keep two processors busy. Most of
 # the processor's time would go to the race detector inside a simulated Redis and its
@@ -46,6 +48,9 @@ bench: install
 
 fuzz:
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
+
+hunt: install
+	@GO='$(GO)' $(WITH_SERVERS) scripts/hunt.sh $(MINUTES)
 
 install:
 	@scripts/install.sh
