@@ -77,6 +77,54 @@ func TestMigrateAtOnce(t *testing.T) {
 	all.Wait()
 }
 
+// What was stored, claimed and counted before a migration is so after it.
+func TestMigrateKeepsLetters(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, testenv.Postgres(t))
+	schema := testenv.SchemaName(t)
+	t.Cleanup(func() { _, _ = pool.Exec(context.Background(), "DROP SCHEMA "+schema+" CASCADE") })
+	text, err := pgdlq.Schema(schema)
+	require.NoError(t, err)
+	const before = 9
+	for _, sql := range append([]string{"CREATE SCHEMA " + schema}, text[:before]...) {
+		_, err := pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	_, err = pool.Exec(t.Context(), fmt.Sprintf(`CREATE TABLE %[1]s.pawl_versions (
+			component text PRIMARY KEY, version integer NOT NULL, migrated_at timestamptz NOT NULL DEFAULT now());
+		INSERT INTO %[1]s.pawl_versions VALUES ('dlq', %[2]d)`, schema, before))
+	require.NoError(t, err)
+	store, err := pgdlq.New(pool, &pgdlq.Options{Schema: schema})
+	require.NoError(t, err)
+	require.ErrorIs(t, store.Check(t.Context()), pgdlq.ErrNotMigrated)
+	put(t, store, letter("a", "k"), letter("b", "k"), letter("c", ""))
+	held := claim(t, store, time.Minute)
+	require.Len(t, held, 2)
+	put(t, store, letter("d", ""))
+
+	require.NoError(t, store.Migrate(t.Context()))
+	require.NoError(t, store.Check(t.Context()))
+	counts := func() []dlq.Group {
+		groups, err := store.Groups(t.Context(), orders, "", 10)
+		require.NoError(t, err)
+		return groups
+	}
+	groups := counts()
+	require.Len(t, groups, 1)
+	require.Equal(t, 4, groups[0].Waiting)
+	more := claim(t, store, time.Minute)
+	require.Len(t, more, 1, "what is held is passed over")
+	require.Equal(t, "d", more[0].Record.ID)
+	settle(t, store, settlement(dlq.KindResolve, held[0]), settlement(dlq.KindReview, held[1]))
+	_, err = pool.Exec(t.Context(), "SELECT "+schema+".dlq_fold($1)", orders)
+	require.NoError(t, err)
+	waiting, review := 0, 0
+	for _, g := range counts() {
+		waiting, review = waiting+g.Waiting, review+g.Review
+	}
+	require.Equal(t, []int{2, 1}, []int{waiting, review})
+}
+
 // A role needs no more than the package comment says.
 func TestRights(t *testing.T) {
 	t.Parallel()
@@ -197,7 +245,7 @@ func TestListBoundsWhatItLooksAt(t *testing.T) {
 func TestSchema(t *testing.T) {
 	text, err := pgdlq.Schema("")
 	require.NoError(t, err)
-	require.Len(t, text, 9)
+	require.Len(t, text, 10)
 	assert.Contains(t, text[0], `CREATE TABLE "pawl".dlq_letters (`)
 	for _, s := range text {
 		assert.NotContains(t, s, "{schema}")

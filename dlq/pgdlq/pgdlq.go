@@ -59,7 +59,8 @@
 // put one by one in the server. More than 2,000 letters, or 32 MiB, are several
 // commits. A try writes the row of the lane twice and that of the letter once. Batches
 // that only resolve, or only approve, are a few statements; others are worked one by one
-// in the server. A change reads the audit entries of its ID. The row of a lane stays for
+// in the server. A claim reads the lanes of its stream that are held, and passes over
+// their letters. A change reads the audit entries of its ID. The row of a lane stays for
 // the retention, one for each key and for each letter without key.
 //
 // Counts do not depend on how many letters there are: groups, totals and jobs are kept

@@ -53,7 +53,7 @@ $pawl$;
 -- dlq_fold_group is what becomes of groups. A group begins with the first letter and
 -- ends when there is none, so the deltas of a group are gone through in order, from
 -- its count on. p_prints NULL means all groups that have deltas, of which only those
--- with an ID in p_ids count, unless that is NULL.
+-- with an ID in p_ids count, unless that is NULL. 0010_rounds.sql replaces it.
 CREATE FUNCTION {schema}.dlq_fold_group(p_stream text, p_prints text[], p_ids bigint[])
 RETURNS TABLE (print text, waiting bigint, review bigint, first bigint, last bigint)
 LANGUAGE sql STABLE AS

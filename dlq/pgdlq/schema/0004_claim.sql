@@ -37,7 +37,7 @@ CREATE TYPE {schema}.dlq_row AS (
 --
 -- Claims of one stream take turns. They are not flushed to disk: a crash of the
 -- server then undoes the last claims, their tries included, and their tokens are
--- stale.
+-- stale. 0010_rounds.sql replaces it.
 CREATE FUNCTION {schema}.dlq_claim(p_stream text, p_nonce bytea, p_n integer, p_bytes bigint, p_lease bigint)
 RETURNS SETOF {schema}.dlq_row
 LANGUAGE plpgsql VOLATILE
