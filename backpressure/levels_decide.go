@@ -92,17 +92,20 @@ func (l *Levels) ask(ctx context.Context, s *Signal) {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Every)
 	defer cancel()
 	var value float64
+	var why any
 	err := errPanicked
 	l.guard(func() { value, err = s.Gauge(ctx) })
 	if err == nil {
 		err = l.Observe(s.Name, value)
+		why = err
 	} else {
+		why = fmt.Sprintf("%T", err) // its text may hold anything
 		l.mu.Lock()
 		l.counts.GaugeErrors++
 		l.mu.Unlock()
 	}
 	if err != nil && l.opts.Logger != nil {
-		l.opts.Logger.WarnContext(ctx, "backpressure: a gauge has no value; the last one counts", "signal", s.Name, "error", err)
+		l.opts.Logger.WarnContext(ctx, "backpressure: a gauge has no value; the last one counts", "signal", s.Name, "error", why)
 	}
 }
 

@@ -1,8 +1,10 @@
 package backpressure_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -204,10 +206,13 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var value atomic.Int64
 		var changes int
+		var log bytes.Buffer
 		l, err := backpressure.NewLevels(&backpressure.LevelsOptions{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Signals: []backpressure.Signal{
 				{Name: backlog, Gauge: func(context.Context) (float64, error) { return float64(value.Load()), nil }},
-				{Name: "broken", Gauge: func(context.Context) (float64, error) { return 9e9, errors.New("no answer") }},
+				{Name: "broken", Gauge: func(context.Context) (float64, error) { return 9e9, errors.New("no answer for secret") }},
+				{Name: "not a number", Gauge: func(context.Context) (float64, error) { return math.NaN(), nil }},
 				{Name: "panics", Gauge: func(context.Context) (float64, error) { panic("gauge") }},
 			},
 			ScaleOut: func(backpressure.Advice) { panic("scale out") },
@@ -232,6 +237,9 @@ func TestRun(t *testing.T) {
 		require.GreaterOrEqual(t, s.Panics, uint64(5))
 		require.Positive(t, s.GaugeErrors)
 		require.True(t, math.IsNaN(s.Signals["broken"]))
+		require.Contains(t, log.String(), `signal=broken error=*errors.errorString`)
+		require.Contains(t, log.String(), `signal="not a number" error="backpressure: `)
+		require.NotContains(t, log.String(), "secret")
 	})
 }
 

@@ -49,8 +49,14 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// CauseOf returns the cause that Failed gave an error, or what it is taken for.
-func CauseOf(err error) Cause {
+// CauseOf returns the cause that Failed gave an error, or what it is taken for: a
+// timeout, or another cause, as which an error counts whose own methods panic.
+func CauseOf(err error) (cause Cause) {
+	defer func() {
+		if recover() != nil {
+			cause = CauseOther
+		}
+	}()
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.cause
 	}

@@ -495,20 +495,28 @@ func TestLanesManyAccounts(t *testing.T) {
 	})
 }
 
+// Its methods panic.
+type hostileError struct{}
+
+func (hostileError) Error() string { panic("no") }
+func (hostileError) Is(error) bool { panic("no") }
+func (hostileError) As(any) bool   { panic("no") }
+
 // Causes have names, and an error has the cause that Failed gave it.
 func TestCauses(t *testing.T) {
 	for err, want := range map[error]order.Cause{
-		errors.New("x"):                                            order.CauseOther,
-		context.DeadlineExceeded:                                   order.CauseTimeout,
-		context.Canceled:                                           order.CauseOther,
-		&net.DNSError{IsTimeout: true}:                             order.CauseTimeout,
-		&net.DNSError{}:                                            order.CauseOther,
-		order.Failed(order.CauseRefused, nil):                      order.CauseRefused,
-		order.Failed(order.CauseNoReceipt, os.ErrInvalid):          order.CauseNoReceipt,
+		errors.New("x"):                                   order.CauseOther,
+		hostileError{}:                                    order.CauseOther,
+		context.DeadlineExceeded:                          order.CauseTimeout,
+		context.Canceled:                                  order.CauseOther,
+		&net.DNSError{IsTimeout: true}:                    order.CauseTimeout,
+		&net.DNSError{}:                                   order.CauseOther,
+		order.Failed(order.CauseRefused, nil):             order.CauseRefused,
+		order.Failed(order.CauseNoReceipt, os.ErrInvalid): order.CauseNoReceipt,
 		order.Failed(order.CauseRefused, context.DeadlineExceeded): order.CauseRefused,
 	} {
 		if got := order.CauseOf(err); got != want {
-			t.Errorf("%v has the cause %v, want %v", err, got, want)
+			t.Errorf("%T has the cause %v, want %v", err, got, want)
 		}
 	}
 	if err := order.Failed(order.CauseRefused, os.ErrInvalid); !errors.Is(err, os.ErrInvalid) || err.Error() != os.ErrInvalid.Error() {

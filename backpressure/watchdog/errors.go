@@ -1,6 +1,7 @@
 package watchdog
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -70,4 +71,29 @@ func guarded(f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// What may be logged of what a hook returned: the text of its error may hold anything.
+const (
+	restarted  = "restarted"
+	workerGone = "the worker is gone"
+	timeUp     = "its time was up"
+)
+
+// outcomeOf says how a hook ended. An error whose own methods panic is known by its type.
+func outcomeOf(err error) (outcome string) {
+	defer func() {
+		if recover() != nil {
+			outcome = fmt.Sprintf("%T", err)
+		}
+	}()
+	switch {
+	case err == nil:
+		return restarted
+	case errors.Is(err, ErrGone):
+		return workerGone
+	case errors.Is(err, context.DeadlineExceeded):
+		return timeUp
+	}
+	return fmt.Sprintf("%T", err)
 }

@@ -103,7 +103,7 @@ func (w *Watchdog) restart(ctx context.Context, i Incident) {
 	}
 	w.mu.Unlock()
 	if w.o.Logger != nil {
-		w.o.Logger.Warn("watchdog: restart", "worker", short(name), "attempt", i.Attempt, "why", i.Worker.Reason(), "error", err)
+		w.o.Logger.Warn("watchdog: restart", "worker", short(name), "attempt", i.Attempt, "why", i.Worker.Reason(), "outcome", outcomeOf(err))
 	}
 	if h := w.o.Hooks; h != nil && h.Restarted != nil {
 		w.call(func() { h.Restarted(i, err, time.Since(start)) })
@@ -114,7 +114,7 @@ func (w *Watchdog) restart(ctx context.Context, i Incident) {
 // itself when the time of the hook has passed.
 func (w *Watchdog) settle(ctx context.Context, i Incident, err error) {
 	a := Action{Kind: KindDone, Name: i.Worker.Name, Claim: i.Token, Wait: min(w.o.Backoff.Delay(i.Attempt, i.Token), MaxDuration)}
-	if errors.Is(err, ErrGone) {
+	if outcomeOf(err) == workerGone {
 		a = Action{Kind: KindForget, Name: i.Worker.Name, Token: i.Worker.Token}
 	}
 	ctx = context.WithoutCancel(ctx)

@@ -84,7 +84,7 @@ func TestHooksThatFailPanicAndBlock(t *testing.T) {
 			Restart: func(ctx context.Context, i Incident) error {
 				switch calls.Add(1) {
 				case 1:
-					return errors.New("no such host")
+					return errors.New("no such host for secret@example.com")
 				case 2:
 					panic("password=secret")
 				}
@@ -100,7 +100,7 @@ func TestHooksThatFailPanicAndBlock(t *testing.T) {
 		f.beat()
 		f.watch(20 * time.Minute)
 		require.Len(t, ended, 3)
-		require.EqualError(t, ended[0], "no such host")
+		require.EqualError(t, ended[0], "no such host for secret@example.com")
 		require.ErrorIs(t, ended[1], ErrPanic)
 		require.ErrorIs(t, ended[2], context.DeadlineExceeded)
 		require.EqualValues(t, 3, calls.Load(), "no second hook beside one that blocks")
