@@ -192,7 +192,7 @@ func TestGlobalRate(t *testing.T) {
 	t.Parallel()
 	for name, addrs := range map[string][]string{"one server": {testenv.Redis(t)}, "cluster": testenv.RedisCluster(t)} {
 		t.Run(name, func(t *testing.T) {
-			const rate, length = 300.0, 3 * time.Second
+			const rate, length = 60.0, 3 * time.Second // a busy machine asks for more, too
 			prefix := testenv.Prefix(t)
 			var admitted, asked [4]atomic.Int64
 			ctx, cancel := context.WithCancel(t.Context())
@@ -239,9 +239,7 @@ func TestGlobalRate(t *testing.T) {
 				calls += asked[p].Load()
 			}
 			t.Logf("%d asked (%d %% of them the first), %d admitted in %.2f s", calls, 100*asked[0].Load()/calls, total, took)
-			if float64(calls) < 1.2*rate*took {
-				t.Skip("this machine is too busy to ask often enough")
-			}
+			require.Greater(t, float64(calls), 1.2*(rate*took+rate), "otherwise it is not the rate that bounds them")
 			require.InDelta(t, rate*took+rate, float64(total), 0.05*rate*took)
 			require.Greater(t, asked[0].Load(), calls*85/100)
 		})
