@@ -197,7 +197,7 @@ func TestSweepInSmallSteps(t *testing.T) {
 func TestSchema(t *testing.T) {
 	text, err := pgreconcile.Schema("")
 	require.NoError(t, err)
-	require.Len(t, text, 9, "as the comment of Schema says")
+	require.Len(t, text, 10, "as the comment of Schema says")
 	assert.Contains(t, text[0], `CREATE TABLE "pawl".reconcile_ops (`)
 	for _, s := range text {
 		assert.NotContains(t, s, "{schema}")
