@@ -99,9 +99,11 @@ func kindOf(err error) (kind string) {
 			kind = fmt.Sprintf("%T", err)
 		}
 	}()
-	switch {
-	case errors.Is(err, errLetterLate), errors.Is(err, errLetterPanic), errors.Is(err, errLettersStuck), errors.Is(err, errExited):
+	switch err { // and nothing that says of itself that it is one of them
+	case errLetterLate, errLetterPanic, errLettersStuck, errExited:
 		return err.Error()
+	}
+	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrStale), errors.Is(err, ErrDraining):
 		return "its context had ended"
 	}

@@ -22,6 +22,29 @@ func (hostileError) Is(error) bool { panic("topsecret") }
 func (hostileError) As(any) bool   { panic("topsecret") }
 func (hostileError) Unwrap() error { panic("topsecret") }
 
+// A liar says that it is whatever error it is asked for.
+type liar struct{}
+
+func (liar) Error() string { return "topsecret" }
+func (liar) Is(error) bool { return true }
+
+func TestTheTextOfALetterErrorIsNotLogged(t *testing.T) {
+	for _, err := range []error{errors.New("topsecret"), liar{}, fmt.Errorf("topsecret: %w", context.Canceled)} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			b := newBox(t, inbox.NewMemory(), &inbox.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			accept(t, b, events("k", "1")...)
+			w := work(t, b, &inbox.WorkOptions{DeadLetter: func(context.Context, inbox.Record) error { return err }},
+				func(context.Context, inbox.Record) inbox.Outcome { return inbox.Dead(errors.New("x")) })
+			time.Sleep(time.Hour)
+			w.stop()
+			if text := log.String(); !strings.Contains(text, "cause=") || strings.Contains(text, "topsecret") {
+				t.Errorf("of %T is logged:\n%s", err, text)
+			}
+		})
+	}
+}
+
 func TestErrorsThatPanicEndNothingElse(t *testing.T) {
 	letter := func(context.Context, inbox.Record) error { return hostileError{} }
 	for name, c := range map[string]struct {
