@@ -24,14 +24,23 @@ func inFile(t *testing.T, flags ...string) []string {
 }
 
 func TestLongKilledAndRunAgain(t *testing.T) {
-	kills := testenv.LongCount(t, 5, 50)
-	killed(t, kills, 10, inFile(t)...)
-	killed(t, kills, 10, inFile(t, "-order")...)
-	kills = (kills + 2) / 3
-	killed(t, kills, 5, inFile(t, "-order", "-drop", "0.1")...)
-	killed(t, kills, 5, inFile(t, "-order", "-order-store", "memory")...)
-	testenv.RedisOwn(t) // skips without one
-	killed(t, kills, 5, inFile(t, "-order", "-order-store", "redis", "-degrade")...)
+	kills, passes := testenv.LongCount(t, 4, 50), testenv.LongCount(t, 3, 10)
+	loop := func(name string, kills, passes int, flags ...string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killed(t, kills, passes, inFile(t, flags...)...)
+		})
+	}
+	loop("events", kills, passes)
+	loop("order", kills, passes, "-order")
+	kills, passes = (kills+2)/3, (passes+1)/2
+	loop("drop", kills, passes, "-order", "-drop", "0.1")
+	loop("order in memory", kills, passes, "-order", "-order-store", "memory")
+	t.Run("degrade", func(t *testing.T) {
+		t.Parallel()
+		testenv.RedisOwn(t) // skips without one
+		killed(t, kills, passes, inFile(t, "-order", "-order-store", "redis", "-degrade")...)
+	})
 }
 
 // killed kills the program again and again at random moments, every other time together

@@ -81,22 +81,13 @@ func TestOrderWhereTheEventsAre(t *testing.T) {
 	}
 }
 
-func TestKilledOnServers(t *testing.T) {
-	t.Parallel()
-	for name, flags := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			killed(t, 3, 1, append(flags(t), "-order")...)
-		})
-	}
-}
-
 func TestLongKilledOnServers(t *testing.T) {
 	kills := testenv.LongCount(t, 4, 50)
 	for name, flags := range servers {
 		t.Run(name, func(t *testing.T) {
-			killed(t, kills, 3, flags(t)...)
-			killed(t, kills, 3, append(flags(t), "-order")...)
+			t.Parallel()
+			killed(t, kills, 2, flags(t)...)
+			killed(t, kills, 2, append(flags(t), "-order")...)
 		})
 	}
 }
