@@ -73,14 +73,14 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// What may be logged of what a hook returned: the text of its error may hold anything.
-const (
-	restarted  = "restarted"
-	workerGone = "the worker is gone"
-	timeUp     = "its time was up"
-)
+// isGone says whether a hook returned ErrGone. The methods of its error may panic.
+func isGone(err error) (gone bool) {
+	defer func() { _ = recover() }()
+	return errors.Is(err, ErrGone)
+}
 
-// outcomeOf says how a hook ended. An error whose own methods panic is known by its type.
+// outcomeOf is what may be logged of what a hook returned: the text of its error may hold
+// anything, so an error is known by its type.
 func outcomeOf(err error) (outcome string) {
 	defer func() {
 		if recover() != nil {
@@ -89,11 +89,11 @@ func outcomeOf(err error) (outcome string) {
 	}()
 	switch {
 	case err == nil:
-		return restarted
-	case errors.Is(err, ErrGone):
-		return workerGone
+		return "restarted"
+	case isGone(err):
+		return "the worker is gone"
 	case errors.Is(err, context.DeadlineExceeded):
-		return timeUp
+		return "its time was up"
 	}
 	return fmt.Sprintf("%T", err)
 }

@@ -114,7 +114,7 @@ func (w *Watchdog) restart(ctx context.Context, i Incident) {
 // itself when the time of the hook has passed.
 func (w *Watchdog) settle(ctx context.Context, i Incident, err error) {
 	a := Action{Kind: KindDone, Name: i.Worker.Name, Claim: i.Token, Wait: min(w.o.Backoff.Delay(i.Attempt, i.Token), MaxDuration)}
-	if outcomeOf(err) == workerGone {
+	if isGone(err) {
 		a = Action{Kind: KindForget, Name: i.Worker.Name, Token: i.Worker.Token}
 	}
 	ctx = context.WithoutCancel(ctx)

@@ -112,6 +112,8 @@ func TestHooksThatFailPanicAndBlock(t *testing.T) {
 		require.NotZero(t, s.Panics)
 		require.ErrorIs(t, f.w.Healthy(), ErrUnhealthy, "no place is left")
 		require.NotContains(t, log.String(), "secret")
+		require.Contains(t, log.String(), "outcome=*errors.errorString")
+		require.Contains(t, log.String(), `outcome="its time was up"`)
 
 		// Another watchdog goes on meanwhile.
 		other := f.watchdog(Options{Restart: f.note})
@@ -333,4 +335,23 @@ func TestAWatchdogThatOnlyReports(t *testing.T) {
 		require.EqualValues(t, 1, w.Stats().Stuck)
 		require.Zero(t, f.look1().Attempts)
 	})
+}
+
+// hostileError panics whatever it is asked.
+type hostileError struct{}
+
+func (hostileError) Error() string { panic("password=secret") }
+func (hostileError) Is(error) bool { panic("password=secret") }
+
+func TestErrorsOfHooksThatPanic(t *testing.T) {
+	for err, want := range map[error]string{
+		nil:                           "restarted",
+		ErrGone:                       "the worker is gone",
+		hostileError{}:                "watchdog.hostileError",
+		errors.New("password=secret"): "*errors.errorString",
+		context.DeadlineExceeded:      "its time was up",
+	} {
+		require.Equal(t, want, outcomeOf(err))
+		require.Equal(t, err == ErrGone, isGone(err))
+	}
 }

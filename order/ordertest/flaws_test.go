@@ -262,6 +262,15 @@ var flaws = []flaw{
 	{"the error is lost", "Once/ParkHoldsTheKey", func(a *alteration) {
 		a.settle = eachSettlement(func(s *order.Settlement) { s.Error = "" })
 	}},
+	{"IDs are not kept where late messages are not", "Once/DroppedMessageKeepsItsIDWhenSentAgain", func(a *alteration) {
+		a.push = func(p *order.Params, arrivals []order.Arrival) {
+			for i := range arrivals {
+				if !p.Late && arrivals[i].Position.Epoch == 1 {
+					arrivals[i].ID = ""
+				}
+			}
+		}
+	}},
 	{"a drop sent again undoes a resolution", "Once/DropAgainKeepsWhatWasResolved", func(a *alteration) {
 		a.settle = func(p *order.Params, s []order.Settlement) []order.Settlement {
 			for _, x := range s {

@@ -42,7 +42,7 @@ CREATE TABLE {schema}.reconcile_dropped (
 -- another.
 --
 -- Every observation that was not stored in the first attempt has a row with its answer: 1
--- appended, 2 repeated, 3 differs, 4 overflow.
+-- appended, 2 repeated, 3 differs, 4 overflow. 0010_append.sql replaces it.
 CREATE FUNCTION {schema}.reconcile_append(
     p_kind text, p_ahead bigint, p_behind bigint, p_most integer, p_retention bigint, p_places integer[], p_saids bigint[], p_digests bytea[],
     p_events text[], p_subjects text[], p_owns text[], p_statuses text[], p_participants text[], p_sources text[], p_codes text[])

@@ -45,6 +45,7 @@ END
 $pawl$;
 
 -- reconcile_sweep_timeline does the same with observations: it looks at p_n subjects.
+-- 0010_append.sql replaces it.
 CREATE FUNCTION {schema}.reconcile_sweep_timeline(p_n integer, p_kind text, p_subject text)
 RETURNS TABLE (removed integer, looked integer, next_kind text, next_subject text)
 LANGUAGE plpgsql VOLATILE
