@@ -125,11 +125,13 @@ type Store interface {
 	Change(ctx context.Context, p Params, c []Change) ([]error, error)
 
 	// List returns at most q.N records that the query selects, by ascending Seq,
-	// beginning behind q.After. Fewer than q.N means that there are no more.
+	// beginning behind q.After. Fewer than q.N means that there are no more. A record
+	// that has the state of the query all the while is there, whatever else happens to it.
 	List(ctx context.Context, q Query) ([]Record, error)
 
 	// Totals counts the records that are stored, by state. Each number is exact up
-	// to [MaxCount], where a store may stop counting.
+	// to [MaxCount], where a store may stop counting. A record that has one state all
+	// the while counts once, whatever else happens to it: one that fails stays pending.
 	Totals(ctx context.Context) (Totals, error)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pawl-go/pawl/inbox"
 )
@@ -16,6 +17,7 @@ var concurrentCases = []testCase{
 	{name: "ConcurrentClaimsShareTheKeys", run: concurrentClaims, once: true},
 	{name: "ConcurrentTakeoversElectOne", run: concurrentTakeovers, once: true},
 	{name: "ConcurrentWorkersKeepTheOrder", run: concurrentWorkers, once: true},
+	{name: "ConcurrentFailuresStayPending", run: concurrentFailures, once: true},
 	{name: "ConcurrentReplaysReplayOnce", run: concurrentReplays, once: true},
 	{name: "ConcurrentForgettingLeavesNothing", run: concurrentForgetting, once: true},
 }
@@ -174,6 +176,72 @@ func concurrentWorkers(e *env) {
 		}
 	}
 	e.wantTotals(0, keys*events, 0, 0, 0, 0)
+}
+
+// concurrentFailures counts and lists what is pending while all of it fails. Whoever waits for nothing to be pending must not be told so.
+func concurrentFailures(e *env) {
+	const keys = 400
+	arrivals := make([]inbox.Arrival, keys)
+	for i := range arrivals {
+		arrivals[i] = arrival(fmt.Sprint("a", i), fmt.Sprint("k", i))
+	}
+	e.accepted(arrivals...)
+	var working sync.WaitGroup
+	working.Add(callers / 2)
+	failed := make(chan struct{})
+	go func() { working.Wait(); close(failed) }()
+	together(func(i int) {
+		if i < callers/2 {
+			defer working.Done()
+			e.failAll(keys * 2 / callers)
+			return
+		}
+		for {
+			t, err := e.store.Totals(context.Background())
+			if err != nil || t.Pending != keys {
+				e.Errorf("while records fail, Totals says %+v and %v, want %d that are pending", t, err, keys)
+			}
+			rs, err := e.store.List(context.Background(), inbox.Query{State: inbox.StatePending, N: 2 * keys})
+			if err != nil || len(rs) != keys {
+				e.Errorf("while records fail, List returns %d that are pending and %v, want %d", len(rs), err, keys)
+			}
+			if closed(failed) || e.Failed() {
+				return
+			}
+		}
+	})
+}
+
+// failAll claims keys one by one and settles n records, each as failed.
+func (e *env) failAll(n int) {
+	for n > 0 && !e.Failed() {
+		a := newAsk()
+		a.Keys = 1
+		got, err := e.store.Claim(context.Background(), a)
+		if err != nil {
+			e.Errorf("Claim: %v", err)
+			return
+		}
+		if len(got.Claims) == 0 { // the others hold what there is
+			e.tick()
+			continue
+		}
+		c := got.Claims[0]
+		n--
+		if errs, err := e.store.Settle(context.Background(), e.p, []inbox.Settlement{retry(c, idsOf(c.Records)[0], time.Minute)}); errs != nil || err != nil {
+			e.Errorf("Settle by the owner of %q: %v, %v", c.Key, errs, err)
+			return
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func concurrentReplays(e *env) {

@@ -1,6 +1,7 @@
 package inboxtest
 
 import (
+	"context"
 	"crypto/rand"
 	"slices"
 	"strings"
@@ -26,6 +27,22 @@ var storeFlaws = []flaw{
 				answers = append(answers, inbox.Accepted)
 			}
 			return answers
+		}
+	}},
+	{"counts what has failed and what has not in two looks", "Once/ConcurrentFailuresStayPending", func(a *alteration) {
+		count := func(failed bool) (n int) {
+			rs, _ := a.Memory.List(context.Background(), inbox.Query{State: inbox.StatePending, N: 1000})
+			for _, r := range rs {
+				if (r.LastError != "") == failed {
+					n++
+				}
+			}
+			return n
+		}
+		a.totals = func(t *inbox.Totals) {
+			t.Pending = count(true)
+			time.Sleep(time.Millisecond)
+			t.Pending += count(false)
 		}
 	}},
 	{"forgets duplicates", "Once/RepeatedAcceptFindsItsRecords", func(a *alteration) {

@@ -45,7 +45,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 //	CREATE TABLE IF NOT EXISTS pawl.pawl_versions (
 //		component text PRIMARY KEY, version integer NOT NULL,
 //		migrated_at timestamptz NOT NULL DEFAULT now());
-//	INSERT INTO pawl.pawl_versions VALUES ('inbox', 8)  -- the number of files
+//	INSERT INTO pawl.pawl_versions VALUES ('inbox', 9)  -- the number of files
 //		ON CONFLICT (component) DO UPDATE SET version = excluded.version;
 func Schema(schema string) ([]string, error) {
 	if schema == "" {

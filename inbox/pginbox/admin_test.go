@@ -119,7 +119,7 @@ func TestSweepInSmallSteps(t *testing.T) {
 func TestSchema(t *testing.T) {
 	text, err := pginbox.Schema("")
 	require.NoError(t, err)
-	require.Len(t, text, 8)
+	require.Len(t, text, 9)
 	assert.Contains(t, text[0], `CREATE TABLE "pawl".inbox_records (`)
 	for _, s := range text {
 		assert.NotContains(t, s, "{schema}")
