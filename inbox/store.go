@@ -70,7 +70,9 @@ type Store interface {
 	//
 	// When fewer than a.Keys were claimed, Claimed.Next is the time until the next
 	// key can be claimed, because a delay ends or a lease lapses; zero means that
-	// there is none, or that the store does not know.
+	// there is none, or that the store does not know. It is never later than that. It
+	// is earlier where a lease lapses on a key that has nothing pending any more, and the
+	// store does not look.
 	Claim(ctx context.Context, a Ask) (Claimed, error)
 
 	// Settle records what became of claimed keys and their records. It returns one

@@ -1,6 +1,8 @@
 package inboxtest
 
 import (
+	"errors"
+
 	"github.com/pawl-go/pawl/inbox"
 )
 
@@ -11,6 +13,7 @@ var fenceCases = []testCase{
 	{name: "AnotherEndIsStale", run: anotherEnd},
 	{name: "RetryTwiceSucceeds", run: retryTwice, once: true},
 	{name: "ReleaseTwiceSucceeds", run: releaseTwice, once: true},
+	{name: "BeginOfWhatTheBatchEndedIsStale", run: beginOfTheEnded, once: true},
 	{name: "SettlementsAfterAReleaseAreStale", run: afterRelease},
 	{name: "EveryOtherTokenIsStale", run: everyOtherToken},
 	{name: "StaleOwnerChangesNothing", run: staleOwner},
@@ -60,6 +63,22 @@ func endAgainAfterTakeover(e *env) {
 	e.applied(done(next, "b"), release(next))
 	e.applied(done(c, "a"))
 	e.stale(done(c, "b"))
+}
+
+// beginOfTheEnded sends an end and the late copy of a begin in one batch.
+func beginOfTheEnded(e *env) {
+	for k := range ends {
+		id := k.String()
+		e.events(id, id, id+" next")
+		c := e.claim(id)
+		errs := e.settle(settlement(k, c, id), begin(c, id), begin(c, id+" next"))
+		if errs[0] != nil || !errors.Is(errs[1], inbox.ErrStale) || errs[2] != nil {
+			e.Fatalf("%v, begin of the same and begin of the next were answered %v, want the second alone stale", k, errs)
+		}
+		e.wantState(id, ends[k], 1)
+		e.wantState(id+" next", inbox.StatePending, 1)
+		e.applied(done(c, id+" next"), release(c))
+	}
 }
 
 func anotherEnd(e *env) {

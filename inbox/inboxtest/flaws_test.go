@@ -153,6 +153,16 @@ var storeFlaws = []flaw{
 		a.settle = eachSettlement(func(s *inbox.Settlement) { s.Token = real[s.Key] })
 		a.claimed = eachClaim(func(c *inbox.Claim) { real[c.Key], c.Token = c.Token, 1 })
 	}},
+	{"a record that has just ended is begun", "Once/BeginOfWhatTheBatchEndedIsStale", func(a *alteration) {
+		a.settled = func(s []inbox.Settlement, errs []error) []error {
+			for i := 1; i < len(s); i++ {
+				if s[i].Kind == inbox.KindBegin && s[i].ID == s[i-1].ID && errs[i-1] == nil {
+					errs[i] = nil
+				}
+			}
+			return errs
+		}
+	}},
 	{"settlement not repeatable", "Once/AnEndTwiceSucceeds", func(a *alteration) {
 		a.settled = once()
 	}},

@@ -112,7 +112,8 @@ func (h *history) claim() {
 	if h.rnd.IntN(4) == 0 {
 		a.Stream = "second"
 	}
-	if len(h.asks) > 0 && h.rnd.IntN(4) == 0 {
+	late := len(h.asks) > 0 && h.rnd.IntN(4) == 0
+	if late {
 		a = h.asks[h.rnd.IntN(len(h.asks))] // a late copy
 	}
 	h.asks = append(h.asks, a)
@@ -121,8 +122,8 @@ func (h *history) claim() {
 	for _, c := range []inbox.Claimed{got, want} { // keys may have become due at the same moment
 		slices.SortFunc(c.Claims, func(a, b inbox.Claim) int { return strings.Compare(a.Key, b.Key) })
 	}
-	if got.Next == 0 { // it does not know
-		want.Next = 0
+	if want.Next == 0 && len(h.claims) > 0 || got.Next < want.Next || late { // a key with nothing pending, or it does not know
+		want.Next = got.Next
 	}
 	h.same(fmt.Sprintf("claim %x of %s for %v", a.Nonce[:4], a.Stream, a.Lease), describe(got), describe(want), err, wantErr)
 	for _, c := range want.Claims {

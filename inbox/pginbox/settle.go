@@ -56,6 +56,8 @@ func (m *move) takes(s *inbox.Settlement, at int) bool {
 	switch {
 	case m.token() != s.Token || m.follow != nil || m.end.Kind == inbox.KindRetry:
 		return false
+	case s.Kind == inbox.KindBegin && s.ID == m.end.ID: // it is stale once the end has been applied
+		return false
 	case s.Kind == inbox.KindBegin, s.Kind == inbox.KindRelease, s.Kind == inbox.KindExtend:
 		m.follow, m.folAt = s, at
 		return true
