@@ -61,9 +61,9 @@ func TestSweepPassesOverWhatIsLocked(t *testing.T) {
 	require.Eventually(t, func() bool { // until it has expired
 		c, err := l.guard.With(l.store.Tx(tx)).Claim(t.Context(), dedup.Request{ID: "s-00004"})
 		return err == nil && c.State == dedup.Acquired
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // for a sweep that waits
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a sweep that waits
 	defer cancel()
 	n, err := l.store.Sweep(ctx, 1000)
 	require.NoError(t, err)

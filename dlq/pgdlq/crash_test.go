@@ -122,7 +122,7 @@ func killedWorker(t *testing.T, letters, kills int) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, workOnce(t.Context(), store, pool, schema, func() {}))
 		return totals(t, store).Resolved == letters
-	}, 30*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	for key, ids := range want {
 		require.Equal(t, ids, effects(t, pool, schema, key))
 	}

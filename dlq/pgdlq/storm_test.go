@@ -207,6 +207,6 @@ func storm(t *testing.T, lasts time.Duration) {
 		}
 		left := totals(t, store)
 		return left.Waiting+left.Review == 0
-	}, 30*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	verify(t, store, pool, schema)
 }

@@ -43,7 +43,7 @@ func TestTornAppendOnlyFile(t *testing.T) {
 	restart := func() {
 		server.Kill()
 		server.Start()
-		require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, time.Minute, 10*time.Millisecond)
 	}
 	before := size()
 	settle(t, s, steps...)

@@ -84,7 +84,7 @@ func killedServer(t *testing.T, events, kills int) {
 			var err error
 			now, err = d.box.Totals(ctx)
 			return err == nil && now.Done > done
-		}, 30*time.Second, 20*time.Millisecond, "%d of %d are done", done, keys*events) {
+		}, time.Minute, 20*time.Millisecond, "%d of %d are done", done, keys*events) {
 			break
 		}
 		done = now.Done
@@ -156,7 +156,7 @@ func killedWorker(t *testing.T, events, kills int) {
 		cmd.Stderr = &stderr
 		require.NoError(t, cmd.Start())
 		before := len(d.effects(""))
-		assert.Eventually(t, func() bool { return len(d.effects("")) > before+events/(kills+1)/2 }, 30*time.Second, time.Millisecond,
+		assert.Eventually(t, func() bool { return len(d.effects("")) > before+events/(kills+1)/2 }, time.Minute, time.Millisecond,
 			"kill %d: the events of the last worker do not run again", n)
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()

@@ -77,7 +77,7 @@ func TestFrontGoesOn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		d.pass(d.store, fmt.Sprint("more-", d.last(), "-"))
 		return d.front() > 3
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 
 	pending := func(want ...string) {
 		t.Helper()
@@ -128,7 +128,7 @@ func TestFrontWaitsForTransactions(t *testing.T) {
 	require.Eventually(t, func() bool {
 		d.pass(d.store, fmt.Sprint(d.last(), "-"))
 		return d.store.Floor(inbox.DefaultStream) > open
-	}, 20*time.Second, time.Millisecond, "the floor passes it")
+	}, time.Minute, time.Millisecond, "the floor passes it")
 	d.pass(d.store, "after")
 	require.LessOrEqual(t, d.front(), open)
 	require.NoError(t, tx.Commit(t.Context()))
@@ -149,7 +149,7 @@ func TestFrontStaysAfterACrash(t *testing.T) {
 		require.Eventually(t, func() bool { // transactions of other tests hold it up
 			d.pass(store, fmt.Sprint(d.last(), "-"))
 			return d.front() > from
-		}, 20*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 	}
 	goesOn(d.store, 0)
 	before := d.front()

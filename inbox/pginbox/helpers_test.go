@@ -97,14 +97,14 @@ func (d *desk) effects(key string) []string {
 // work works with handle until nothing is pending.
 func (d *desk) work(handle func(context.Context, inbox.Record) inbox.Outcome) {
 	d.Helper()
-	ctx, stop := context.WithTimeout(d.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(d.Context(), 2*time.Minute)
 	defer stop()
 	done := make(chan error)
 	go func() { done <- d.box.Work(ctx, handle, quick) }()
 	require.Eventually(d, func() bool {
 		totals, err := d.box.Totals(d.Context())
 		return err == nil && totals.Pending == 0
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	stop()
 	require.NoError(d, <-done)
 }

@@ -59,7 +59,7 @@ func TestNoClaimGoesPastAnOpenTransaction(t *testing.T) {
 		require.Eventually(t, func() bool {
 			claim()
 			return d.store.Floor(inbox.DefaultStream) > 4
-		}, 10*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestLateBehindABusyKey(t *testing.T) { // not parallel: other transactions 
 	require.Eventually(t, func() bool {
 		d.pass(d.store, fmt.Sprint(d.last(), "-"))
 		return d.store.Floor(inbox.DefaultStream) > late
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	errs, err := d.store.Settle(t.Context(), params, []inbox.Settlement{settlement(inbox.KindDone, c, "p/first"), settlement(inbox.KindRelease, c, "")})
 	require.NoError(t, err)
 	require.Nil(t, errs)

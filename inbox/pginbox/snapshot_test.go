@@ -92,7 +92,7 @@ func TestNothingIsMissed(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	const writers, each = 6, 60
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	var front, back sync.WaitGroup
 	var worked sync.Map

@@ -190,7 +190,7 @@ func allAtOnce(t *testing.T, each int) {
 		}
 		return n
 	}
-	assert.Eventually(t, func() bool { return missing() == 0 }, 30*time.Second, 5*time.Millisecond)
+	assert.Eventually(t, func() bool { return missing() == 0 }, time.Minute, 5*time.Millisecond)
 	finish()
 	busy.Wait()
 	back.Wait()

@@ -162,7 +162,8 @@ func TestInTxOfAPausedOwner(t *testing.T) {
 		if first {
 			first = false
 			// Another owner takes the key away, as if the lease had lapsed.
-			_, err := d.pool.Exec(ctx, "UPDATE "+d.schema+".inbox_keys SET token = token + 1, lease_until = 1, due = 1")
+			_, err := d.pool.Exec(ctx, "UPDATE "+d.schema+".inbox_keys SET token = token + 1, lease_until = now.t, due = now.t"+
+				" FROM (SELECT "+d.schema+".inbox_now() AS t) AS now")
 			require.NoError(t, err)
 		}
 		return inbox.OutcomeOf(d.write(ctx, tx, r))

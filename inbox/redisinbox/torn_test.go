@@ -72,6 +72,6 @@ func TestTornAppendOnlyFile(t *testing.T) {
 		require.Equal(t, inbox.Totals{Done: 6}, totals)
 		server.Kill()
 		server.Start()
-		require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, time.Minute, 10*time.Millisecond)
 	}
 }

@@ -91,7 +91,7 @@ func TestInTxLostCommits(t *testing.T) {
 func TestInTxOfAPausedOwner(t *testing.T) {
 	d := newDesk(t, nil)
 	d.push("a", 1, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	paused, resume := make(chan struct{}), make(chan struct{})
 	first := true
@@ -113,7 +113,7 @@ func TestInTxOfAPausedOwner(t *testing.T) {
 	}()
 	<-paused
 	close(resume)
-	require.Eventually(t, func() bool { return d.buf.Stats().Stale > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.buf.Stats().Stale > 0 }, time.Minute, time.Millisecond)
 	assert.Empty(t, d.effects("a"), "what it wrote is rolled back")
 	stop()
 	require.NoError(t, <-slow)

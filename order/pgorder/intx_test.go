@@ -72,7 +72,7 @@ func (d *desk) run(h order.TxHandler, opts *order.RunOptions, done func() bool) 
 	ctx, cancel := context.WithCancel(d.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(d.t, d.buf.RunTx(ctx, h, opts)) })
-	assert.Eventually(d.t, done, 20*time.Second, 5*time.Millisecond)
+	assert.Eventually(d.t, done, time.Minute, 5*time.Millisecond)
 	cancel()
 	wg.Wait()
 }

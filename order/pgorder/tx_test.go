@@ -70,7 +70,7 @@ func TestNobodyWaitsForATransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, order.Buffered, answers[1].State)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	other := begin(t, d)
 	for _, c := range []struct {

@@ -111,7 +111,7 @@ func TestAppendNoMoreThanMost(t *testing.T) {
 	require.Eventually(t, func() bool {
 		n, err := store.Sweep(t.Context(), 100)
 		return err == nil && n == 7
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 
 	p.Retention = time.Hour
 	done := make(chan []reconcile.Appending, 1)

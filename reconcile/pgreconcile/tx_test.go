@@ -290,5 +290,5 @@ func waitForLock(t *testing.T, pool *pgxpool.Pool, schema string) {
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
 			WHERE NOT l.granted AND a.query LIKE '%'||$1||'%'`, schema).Scan(&n)
 		return err == nil && n > 0
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }

@@ -120,7 +120,7 @@ func TestRolesOnCluster(t *testing.T) {
 		_, err := s.Sweep(t.Context(), 100)
 		require.NoError(t, err)
 		return len(counts(t, s)) == 0
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // Users reach their own keys only, and no other commands; the operator is told the

@@ -59,7 +59,7 @@ func TestFullServer(t *testing.T) {
 		require.NoError(t, err)
 		removed += n
 		return removed == 42
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	start(t, store, "new")
 	consistent(t, store)
 }
@@ -125,7 +125,7 @@ func TestNothingIsLeft(t *testing.T) {
 		require.NoError(t, err)
 		left := client.ZCard(t.Context(), store.Tag(0)+":z").Val() + client.ZCard(t.Context(), store.Tag(0)+":tz").Val() + client.ZCard(t.Context(), store.Tag(0)+":cz").Val()
 		return left == 0
-	}, 10*time.Second, 5*time.Millisecond, "what is left")
+	}, time.Minute, 5*time.Millisecond, "what is left")
 	require.Equal(t, []string{"x"}, client.HKeys(t.Context(), store.Tag(0)+":h").Val())
 	require.Empty(t, client.HKeys(t.Context(), store.Tag(0)+":th").Val())
 	require.Empty(t, client.HKeys(t.Context(), store.Tag(0)+":ch").Val())
@@ -197,7 +197,7 @@ func manyOperations(t *testing.T, store *redisreconcile.Store) {
 		ends = append(ends, with(reconcile.VerbConfirm, e))
 	}
 	settleWith(t, store, brief, ends...)
-	require.Eventually(t, func() bool { return len(list(t, store, reconcile.Query{})) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(list(t, store, reconcile.Query{})) == 1 }, time.Minute, time.Millisecond)
 	removed, err := store.Sweep(t.Context(), 700)
 	require.NoError(t, err)
 	require.Equal(t, 700, removed)

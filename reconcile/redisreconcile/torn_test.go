@@ -41,7 +41,7 @@ func tornFile(t *testing.T, cuts int) {
 	restart := func() {
 		server.Kill()
 		server.Start()
-		require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, time.Minute, 10*time.Millisecond)
 	}
 	for _, step := range tornSteps {
 		t.Run(step.name, func(t *testing.T) {

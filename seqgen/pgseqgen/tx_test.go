@@ -116,7 +116,7 @@ func TestStepsOutsideDoNotWaitForATransaction(t *testing.T) {
 	_, err = p.gen.With(p.store.Tx(tx)).NextTx(t.Context(), "new")
 	require.NoError(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	params := seqgen.Params{Scope: "default", Retention: time.Hour}
 	grants, err := p.store.Reserve(ctx, params, []seqgen.Ask{
