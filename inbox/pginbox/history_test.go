@@ -20,24 +20,25 @@ import (
 // time from a table. The rest of the suite has run in TestStore.
 func TestHistories(t *testing.T) {
 	t.Parallel()
+	histories(t, 400)
+}
+
+func TestLongHistories(t *testing.T) { histories(t, testenv.LongCount(t, 1000, 10_000)) }
+
+func histories(t *testing.T, steps int) {
 	var ran atomic.Int32
 	t.Cleanup(func() {
 		if ran.Load() == 0 {
 			t.Error("no subtest has the name of the histories")
 		}
 	})
-	inboxtest.Run(t, inboxtest.Config{Bubble: true, Once: true, Steps: 400, New: func(t *testing.T) inbox.Store {
+	inboxtest.Run(t, inboxtest.Config{Bubble: true, Once: true, Steps: steps, New: func(t *testing.T) inbox.Store {
 		if !strings.Contains(t.Name(), "RandomHistories") {
 			t.Skip("TestStore runs it on the real clock")
 		}
 		ran.Add(1)
 		return newClocked(t)
 	}})
-}
-
-// TestLongHistories is the whole suite in bubbles, with longer histories.
-func TestLongHistories(t *testing.T) {
-	inboxtest.Run(t, inboxtest.Config{Bubble: true, New: newClocked, Steps: testenv.LongCount(t, 600, 6000)})
 }
 
 // clocked is a store whose server has the time of the caller's bubble.
@@ -59,9 +60,9 @@ func newClocked(t *testing.T) inbox.Store {
 	return &clocked{store, pool, schema, t}
 }
 
-// tick brings the server's clock to that of the bubble.
+// tick brings the server's clock to that of the bubble, for a step that was cancelled, too.
 func (c *clocked) tick(ctx context.Context) {
-	_, err := c.pool.Exec(ctx, "UPDATE "+c.schema+".clock SET now = $1 WHERE now <> $1", time.Now().UnixMicro())
+	_, err := c.pool.Exec(context.WithoutCancel(ctx), "UPDATE "+c.schema+".clock SET now = $1 WHERE now <> $1", time.Now().UnixMicro())
 	require.NoError(c.t, err)
 }
 
