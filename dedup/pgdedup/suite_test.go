@@ -22,7 +22,6 @@ func TestStore(t *testing.T) {
 // keeps no prepared statements, and on a database whose transactions are
 // serializable.
 func TestLongStoreInOtherModes(t *testing.T) {
-	testenv.Long(t)
 	for name, change := range map[string]func(*pgxpool.Config){
 		"Exec":           func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec },
 		"SimpleProtocol": func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },
@@ -32,8 +31,9 @@ func TestLongStoreInOtherModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			once := testenv.LongShort(t)
 			store, _, _ := newStore(t, change)
-			deduptest.Run(t, deduptest.Config{New: func(*testing.T) dedup.Store { return store }})
+			deduptest.Run(t, deduptest.Config{New: func(*testing.T) dedup.Store { return store }, Once: once})
 		})
 	}
 }

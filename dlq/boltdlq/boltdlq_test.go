@@ -60,11 +60,8 @@ func TestStore(t *testing.T) {
 
 // TestLongHistories is TestStore with longer histories, which CI has no time for.
 func TestLongHistories(t *testing.T) {
-	steps := testenv.LongCount(t, 0, 20_000)
-	if steps == 0 {
-		t.Skip("TestStore has short histories")
-	}
-	conforms(t, steps)
+	testenv.LongFull(t)
+	conforms(t, 20_000)
 }
 
 func conforms(t *testing.T, steps int) {

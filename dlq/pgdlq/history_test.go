@@ -20,24 +20,25 @@ import (
 // time from a table. The rest of the suite has run in TestStore.
 func TestHistories(t *testing.T) {
 	t.Parallel()
+	histories(t, 400)
+}
+
+func TestLongHistories(t *testing.T) { histories(t, testenv.LongCount(t, 600, 6000)) }
+
+func histories(t *testing.T, steps int) {
 	var ran atomic.Int32
 	t.Cleanup(func() {
 		if ran.Load() == 0 {
 			t.Error("no subtest has the name of the histories")
 		}
 	})
-	dlqtest.Run(t, dlqtest.Config{Bubble: true, Steps: 400, New: func(t *testing.T) dlq.Store {
+	dlqtest.Run(t, dlqtest.Config{Bubble: true, Once: true, Steps: steps, New: func(t *testing.T) dlq.Store {
 		if !strings.Contains(t.Name(), "RandomHistories") {
 			t.Skip("TestStore runs it on the real clock")
 		}
 		ran.Add(1)
 		return newClocked(t)
 	}})
-}
-
-// TestLongHistories is the whole suite in bubbles, with longer histories.
-func TestLongHistories(t *testing.T) {
-	dlqtest.Run(t, dlqtest.Config{New: newClocked, Bubble: true, Steps: testenv.LongCount(t, 600, 6000)})
 }
 
 // clocked is a store whose server has the time of the caller's bubble.

@@ -24,7 +24,6 @@ func TestStore(t *testing.T) {
 // keeps no prepared statements, and on a database whose transactions are
 // serializable.
 func TestLongStoreInOtherModes(t *testing.T) {
-	testenv.Long(t)
 	for name, change := range map[string]func(*pgxpool.Config){
 		"Exec":           func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec },
 		"SimpleProtocol": func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },
@@ -34,7 +33,9 @@ func TestLongStoreInOtherModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dlqtest.Run(t, newSuite(t, change).config())
+			c := newSuite(t, change).config()
+			c.Once = testenv.LongShort(t)
+			dlqtest.Run(t, c)
 		})
 	}
 }

@@ -58,8 +58,10 @@ func TestStore(t *testing.T) {
 	conforms(t, 0)
 }
 
+// TestLongHistories is TestStore with longer histories, which CI has no time for.
 func TestLongHistories(t *testing.T) {
-	conforms(t, testenv.LongCount(t, 2_000, 20_000))
+	testenv.LongFull(t)
+	conforms(t, 20_000)
 }
 
 func conforms(t *testing.T, steps int) {

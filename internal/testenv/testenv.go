@@ -140,9 +140,16 @@ func Long(t testing.TB) {
 // LongFull is Long for a test that CI has no time for.
 func LongFull(t testing.TB) {
 	t.Helper()
-	if LongCount(t, 0, 1) == 0 {
+	if LongShort(t) {
 		t.Skip("PAWL_LONG=full runs it")
 	}
+}
+
+// LongShort is Long, and says whether PAWL_LONG is short: then the test has to make do
+// with what CI has time for.
+func LongShort(t testing.TB) bool {
+	t.Helper()
+	return LongCount(t, 0, 1) == 0
 }
 
 // LongCount is Long for a test that does something so many times: as often as CI has

@@ -67,10 +67,11 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// TestLongHistories is TestStore with longer histories, which CI has no time for.
 func TestLongHistories(t *testing.T) {
-	steps := testenv.LongCount(t, 1_000, 5_000)
+	testenv.LongFull(t)
 	reconciletest.Run(t, reconciletest.Config{
-		Steps:  steps,
+		Steps:  5_000,
 		New:    func(t *testing.T) reconcile.Store { return verified(t, open(t)) },
 		Bubble: true,
 	})

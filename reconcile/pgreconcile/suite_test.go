@@ -13,14 +13,13 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	runSuites(t)
+	runSuites(t, false)
 }
 
 // TestLongStoreInOtherModes runs the suites as they would run behind a pooler that
 // keeps no prepared statements, and on a database whose transactions are
 // serializable.
 func TestLongStoreInOtherModes(t *testing.T) {
-	testenv.Long(t)
 	for name, change := range map[string]func(*pgxpool.Config){
 		"Exec":           unprepared,
 		"SimpleProtocol": func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },
@@ -30,7 +29,7 @@ func TestLongStoreInOtherModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runSuites(t, change)
+			runSuites(t, testenv.LongShort(t), change)
 		})
 	}
 }
@@ -38,11 +37,11 @@ func TestLongStoreInOtherModes(t *testing.T) {
 func unprepared(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }
 
 // runSuites runs the suites on one store: every subtest has a kind of its own.
-func runSuites(t *testing.T, change ...func(*pgxpool.Config)) {
+func runSuites(t *testing.T, once bool, change ...func(*pgxpool.Config)) {
 	store, _, _ := newStore(t, change...)
 	t.Run("Ledger", func(t *testing.T) {
 		t.Parallel()
-		reconciletest.Run(t, reconciletest.Config{New: func(*testing.T) reconcile.Store { return store }})
+		reconciletest.Run(t, reconciletest.Config{New: func(*testing.T) reconcile.Store { return store }, Once: once})
 	})
 	t.Run("Timeline", func(t *testing.T) {
 		t.Parallel()

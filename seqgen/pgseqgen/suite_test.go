@@ -31,7 +31,6 @@ func suite(change ...func(*pgxpool.Config)) seqgentest.Config {
 // keeps no prepared statements, and on a database whose transactions are
 // serializable.
 func TestLongStoreInOtherModes(t *testing.T) {
-	testenv.Long(t)
 	for name, change := range map[string]func(*pgxpool.Config){
 		"Exec":           func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec },
 		"SimpleProtocol": func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },
@@ -41,7 +40,9 @@ func TestLongStoreInOtherModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seqgentest.Run(t, suite(change))
+			c := suite(change)
+			c.Once = testenv.LongShort(t)
+			seqgentest.Run(t, c)
 		})
 	}
 }
