@@ -24,8 +24,8 @@
 // # Servers
 //
 // Redis 7.0 or newer, or Valkey: alone, behind Sentinel, or as a Cluster, through the
-// client that you have. Commands used: EVALSHA, EVAL and, inside scripts, TIME, HMGET,
-// HSET and PEXPIRE; Check also uses SET.
+// client that you have. Commands used: EVALSHA, EVAL and, inside scripts, TIME, MGET
+// and SET; Check also uses SET.
 //
 // A [backpressure.Shared] gives the store up after its Timeout, whatever the client's
 // own timeouts are; set MaxRetries to -1, so that a call that was given up is not sent
@@ -33,9 +33,9 @@
 //
 // # Keys
 //
-// One hash for each name, {<prefix>:shaper:<partition>}:<name>, with a field for each
-// line. It expires when every bucket is full. take.lua describes a row. Names are not
-// personal data: do not make them of customers' numbers.
+// One string for each line, {<prefix>:shaper:<partition>}:<length of name>:<name>:<line>.
+// It expires when every bucket is full. take.lua describes it. Names are not personal
+// data: do not make them of customers' numbers.
 package redisshaper
 
 import (
@@ -81,12 +81,12 @@ type Options struct {
 // concurrent use and needs no Close: it starts nothing, and the client is yours.
 type Store struct {
 	parts *redispart.Partitions
-	keys  []string
+	key   string // begins that of each line
 }
 
 var _ backpressure.SharedStore = (*Store)(nil)
 
-const layoutVersion = 1
+const layoutVersion = 2
 
 // New returns a store on the server, or servers, of the client. It does no I/O. nil
 // options mean the defaults. An error means a nil client or an option outside its
@@ -106,7 +106,7 @@ func New(client redis.UniversalClient, opts *Options) (*Store, error) {
 	if len(o.Name) > 128 {
 		return nil, fmt.Errorf("redisshaper: new: %w: name of %d bytes, at most 128", backpressure.ErrInvalid, len(o.Name))
 	}
-	return &Store{parts, []string{parts.Tag(parts.Of(o.Name)) + ":" + o.Name}}, nil
+	return &Store{parts, fmt.Sprintf("%s:%d:%s:", parts.Tag(parts.Of(o.Name)), len(o.Name), o.Name)}, nil
 }
 
 // Check asks whether the server answers, and whether what is stored has this store's
@@ -122,12 +122,13 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Take implements [backpressure.SharedStore] in one round trip.
 func (s *Store) Take(ctx context.Context, lines []backpressure.LineOptions, asks []backpressure.Ask) ([]backpressure.Answer, error) {
-	call := redispart.Call{Keys: s.keys, Args: make([]any, 0, 2+6*len(lines)+2*len(asks))}
-	call.Args = append(call.Args, len(lines), lifetime(lines).Milliseconds())
+	call := redispart.Call{Keys: make([]string, len(lines)), Args: make([]any, 0, 1+5*len(lines)+2*len(asks))}
+	call.Args = append(call.Args, lifetime(lines).Milliseconds())
 	for i := range lines {
 		l := &lines[i]
 		floor := l.FloorBurst()
-		call.Args = append(call.Args, l.Name, l.Importance, number(l.Rate-l.Floor), l.Burst-floor, number(l.Floor), floor)
+		call.Keys[i] = s.key + l.Name
+		call.Args = append(call.Args, l.Importance, number(l.Rate-l.Floor), l.Burst-floor, number(l.Floor), floor)
 	}
 	for _, a := range asks {
 		call.Args = append(call.Args, a.Line+1, a.Cost)

@@ -1,56 +1,56 @@
 -- Decides on the asks of one shaper, in their order, each wholly or not at all.
 --
--- KEYS[1]  a hash with a row for each line
+-- KEYS     a row for each line, the most important first
 --
--- ARGV[1]  how many lines there are, the most important first
--- ARGV[2]  how long the hash lives after this, in milliseconds: by then every
---          bucket is full and no line is short, as if there were no hash
--- then for each line: its name, its importance, rate and burst of what others may
--- take, rate and burst of its floor; rates are tokens a second
+-- ARGV[1]  how long a row lives after this, in milliseconds: by then every bucket is
+--          full and no line is short, as if there were no row
+-- then for each line: its importance, rate and burst of what others may take, rate
+-- and burst of its floor; rates are tokens a second
 -- then for each ask: the place of its line, and its cost
 --
 -- Returns for each ask: -1 admitted, -2 admitted with another line's tokens, or the
 -- microseconds until the line has the tokens by itself.
 --
--- A row is a string: 1 (the layout version), the tokens that others may take, those
--- of the floor, the time they were counted, until when the line is short. Times are
--- microseconds of the server.
+-- A row is a string: the tokens that others may take, those of the floor, the time
+-- they were counted, until when the line is short. A time is that of the server, its
+-- seconds and microseconds; 0 0 is never.
 --
 -- Atomic because Redis runs a script alone. Sent twice it takes twice: less is
 -- admitted then, never more.
 
-local floor, min = math.floor, math.min
+local floor, min, tonumber = math.floor, math.min, tonumber
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local n = tonumber(ARGV[1])
+local n = #KEYS
 
-local lines, names = {}, {}
-for i = 1, n do
-  local a = 6 * i - 3
-  names[i] = ARGV[a]
-  lines[i] = {
-    importance = tonumber(ARGV[a + 1]),
-    rate = tonumber(ARGV[a + 2]), burst = tonumber(ARGV[a + 3]),
-    frate = tonumber(ARGV[a + 4]), fburst = tonumber(ARGV[a + 5]),
-  }
+-- A line is short for a second.
+local function short(l)
+  l.short, l.till = now + 1000000, ' ' .. time[1] + 1 .. ' ' .. time[2]
 end
-local rows = redis.call('HMGET', KEYS[1], unpack(names))
-local changed = {}
+
+local lines, changed = {}, {}
+local rows = redis.call('MGET', unpack(KEYS))
 for i = 1, n do
-  local l, rest, ground, last, short = lines[i], nil, nil, nil, nil
+  local a = 5 * i - 3
+  local l = {
+    importance = tonumber(ARGV[a]),
+    rate = tonumber(ARGV[a + 1]), burst = tonumber(ARGV[a + 2]),
+    frate = tonumber(ARGV[a + 3]), fburst = tonumber(ARGV[a + 4]),
+    short = 0, till = ' 0 0',
+  }
+  lines[i] = l
   if rows[i] then
-    rest, ground, last, short = string.match(rows[i], '^1 (%S+) (%S+) (%S+) (%S+)$')
-  end
-  if last then
-    local took = now - last
+    local rest, ground, s, us, till, shorts, shortus = string.match(rows[i], '^(%S+) (%S+) (%d+) (%d+)( (%d+) (%d+))$')
+    local took = now - (s * 1000000 + us)
     if took < 0 then -- the clock went back: count from there, and make nothing of it
       took, changed[i] = 0, true
     end
     l.rest = min(l.burst, rest + took * l.rate / 1000000)
     l.floor = min(l.fburst, ground + took * l.frate / 1000000)
-    l.short = min(tonumber(short), now + 1000000)
+    l.short, l.till = shorts * 1000000 + shortus, till
+    if l.short > now + 1000000 then short(l) end
   else
-    l.rest, l.floor, l.short = l.burst, l.fburst, 0
+    l.rest, l.floor = l.burst, l.fburst
   end
 end
 
@@ -85,7 +85,8 @@ local function borrow(i, cost, half)
   for j = n, i + 1, -1 do
     local from = lines[j]
     if from.importance < l.importance then
-      l.short, changed[i] = now + 1000000, true
+      short(l)
+      changed[i] = true
       local rest = from.rest
       if half then rest = rest - floor((from.burst + 1) / 2) end
       if rest >= cost then
@@ -110,7 +111,7 @@ local function wait(l, cost)
 end
 
 local answers = {}
-for a = 6 * n + 3, #ARGV, 2 do
+for a = 5 * n + 2, #ARGV, 2 do
   local i, cost = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
   local half = kept(i)
   local answer
@@ -124,14 +125,9 @@ for a = 6 * n + 3, #ARGV, 2 do
   answers[#answers + 1] = answer
 end
 
-local row = {}
 for i in pairs(changed) do
   local l = lines[i]
-  row[#row + 1] = names[i]
-  row[#row + 1] = string.format('1 %.17g %.17g %.0f %.0f', l.rest, l.floor, now, l.short)
-end
-if #row > 0 then
-  redis.call('HSET', KEYS[1], unpack(row))
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  local row = l.rest .. ' ' .. l.floor .. ' ' .. time[1] .. ' ' .. time[2] .. l.till
+  redis.call('SET', KEYS[i], row, 'PX', ARGV[1])
 end
 return answers
