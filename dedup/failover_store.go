@@ -39,6 +39,14 @@ func (f *Failover) Claim(ctx context.Context, p Params, asks []Ask) ([]Claim, er
 	return nil, err
 }
 
+// MergeWidth is that of the primary.
+func (f *Failover) MergeWidth() int {
+	if w, ok := f.primary.(Widener); ok {
+		return w.MergeWidth()
+	}
+	return 1
+}
+
 // known answers what this process knows without asking: what it has completed,
 // and what it runs under the grant of the store that is not asked. It returns the
 // other asks with their places.

@@ -102,6 +102,13 @@ type Store interface {
 	Held(ctx context.Context, scope, after string, n int) ([]Claim, error)
 }
 
+// A Widener is a [Store] that works joined calls faster side by side than one after
+// another: MergeWidth is how many of them a guard sends at once, 1 to 8. Wrap it with
+// the store, or one call is under way at a time.
+type Widener interface {
+	MergeWidth() int
+}
+
 // Params are what one guard tells its store with every call.
 type Params struct {
 	Scope     string

@@ -123,6 +123,10 @@ func New(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 	return &Store{pool: pool, schema: schema, sql: newStatements(schema)}, nil
 }
 
+// MergeWidth is how many calls a [dedup.Guard] makes of many callers' claims at once,
+// and of their settlements: one is worked while another waits for the disk.
+func (s *Store) MergeWidth() int { return 2 }
+
 // Claim implements [dedup.Store]. When the connection breaks or the context
 // ends within a batch, the claims without an answer carry the error.
 func (s *Store) Claim(ctx context.Context, p dedup.Params, asks []dedup.Ask) ([]dedup.Claim, error) {

@@ -18,6 +18,10 @@ var claimText string
 
 var claimScript = redispart.NewScript(claimText)
 
+// MergeWidth is how many calls a [dedup.Guard] makes of many callers' claims at once,
+// and of their settlements: the client is at work on one while the server is on others.
+func (s *Store) MergeWidth() int { return 3 }
+
 // Claim implements [dedup.Store]. A batch is one round trip to each server it
 // touches, up to 1024 asks; larger ones take more. Where only a part is answered,
 // the claims of the rest carry the error, and the rest of a larger batch is not
