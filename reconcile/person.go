@@ -49,7 +49,8 @@ type Action struct {
 	Name  string // "resolve", "forget"; of a finding also "acknowledge"
 	Kind  string
 	Key   string // of the operation, or subject of the finding
-	Check string // of the finding; empty: it is about an operation
+	Check string // of the finding; empty: it is about an operation or a message
+	Ref   Ref    // of the message that a timeline is to forget
 }
 
 // A Resolution is what a person found out about an operation.

@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/authz"
 )
 
 // A Timeline keeps what was said about messages, as it was said: observations, in whichever
@@ -48,6 +50,8 @@ type TimelineOptions struct {
 	// Retention is for how long a message is kept after the last observation of it. Zero
 	// means 90 days.
 	Retention time.Duration
+	// Authorize says who acts, before Forget is begun, or refuses. Nil: nobody may forget.
+	Authorize func(ctx context.Context, a Action) (actor string, err error)
 }
 
 // NewTimeline returns a timeline over a store. Nil options mean defaults. It fails with
@@ -160,7 +164,8 @@ func (t *Timeline) Read(ctx context.Context, ref Ref) (History, error) {
 
 // Forget erases what [Timeline.Read] returns of a message, for a person's right to be
 // forgotten, and says how many observations that were. What is said of it later is kept as
-// if it were new. It fails with [ErrInvalid] if the store is no [TimelineForgetter].
+// if it were new. TimelineOptions.Authorize is asked first; without it the error is
+// [ErrUnauthorized]. It fails with [ErrInvalid] if the store is no [TimelineForgetter].
 func (t *Timeline) Forget(ctx context.Context, ref Ref) (n int, err error) {
 	f, ok := t.store.(TimelineForgetter)
 	switch {
@@ -172,10 +177,23 @@ func (t *Timeline) Forget(ctx context.Context, ref Ref) (n int, err error) {
 	if err := ref.validate(); err != nil {
 		return 0, err
 	}
+	if _, err := t.authorize(ctx, ref); err != nil {
+		return 0, fmt.Errorf("reconcile: forget a message: %w", err)
+	}
 	if n, err = f.Forget(ctx, t.params(), ref); err != nil {
 		return n, unavailable("forget a message", err)
 	}
 	return n, nil
+}
+
+func (t *Timeline) authorize(ctx context.Context, ref Ref) (actor string, err error) {
+	f := t.opts.Authorize
+	if f == nil {
+		f = func(context.Context, Action) (string, error) {
+			return "", errors.New("TimelineOptions.Authorize is nil")
+		}
+	}
+	return authz.Check(ctx, f, Action{Name: "forget", Kind: t.opts.Kind, Ref: ref})
 }
 
 // Project reads a message and applies Options.Project to what is known of it.

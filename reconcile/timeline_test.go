@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -256,7 +257,12 @@ func TestProjectionsDoNotChangeWhatTheyGet(t *testing.T) {
 
 func TestTimelineForget(t *testing.T) {
 	store := reconcile.NewTimelineMemory()
-	tl, err := reconcile.NewTimeline(store, nil)
+	var asked []reconcile.Action
+	var refuse error
+	tl, err := reconcile.NewTimeline(store, &reconcile.TimelineOptions{Authorize: func(_ context.Context, a reconcile.Action) (string, error) {
+		asked = append(asked, a)
+		return "officer", refuse
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +273,22 @@ func TestTimelineForget(t *testing.T) {
 	if s := tl.Stats(); s.Appended != 2 {
 		t.Fatalf("a view's counts are its own: %+v", s)
 	}
-	if n, err := tl.Forget(t.Context(), reconcile.Ref{Event: "e1"}); n != 2 || err != nil {
+	refuse = errors.New("not you")
+	if n, err := tl.Forget(t.Context(), reconcile.Ref{Event: "e1"}); n != 0 || !errors.Is(err, reconcile.ErrUnauthorized) || !errors.Is(err, refuse) {
 		t.Fatalf("forgot %d, %v", n, err)
+	}
+	if n, err := newTimeline(t, nil).Forget(t.Context(), reconcile.Ref{Event: "e1"}); n != 0 || !errors.Is(err, reconcile.ErrUnauthorized) {
+		t.Fatalf("without Authorize: forgot %d, %v", n, err)
+	}
+	if h, err := tl.Read(t.Context(), reconcile.Ref{Message: "m"}); len(h.Observations) != 2 || err != nil {
+		t.Fatalf("who was refused has left %+v, %v", h, err)
+	}
+	refuse = nil
+	if n, err := view.Forget(t.Context(), reconcile.Ref{Event: "e1"}); n != 2 || err != nil {
+		t.Fatalf("forgot %d, %v", n, err)
+	}
+	if want := (reconcile.Action{Name: "forget", Kind: "default", Ref: reconcile.Ref{Event: "e1"}}); len(asked) != 2 || asked[0] != want || asked[1] != want {
+		t.Errorf("asked for %+v", asked)
 	}
 	if h, err := tl.Read(t.Context(), reconcile.Ref{Message: "m"}); len(h.Observations) != 0 || err != nil {
 		t.Fatalf("left %+v, %v", h, err)
