@@ -91,6 +91,14 @@ var broken = []struct {
 			}
 		}}
 	}},
+	{"receipts pass by what is looked at", "Once/AReceiptTakesAFailedOneFromItsLook", func() reconcile.Store {
+		return &flawed{settle: func(f *flawed, p *reconcile.Params, s *reconcile.Settlement) {
+			es, _ := f.memory().List(context.Background(), reconcile.Query{Kind: p.Kind, Key: s.Key, N: 1})
+			if s.Verb == reconcile.VerbReceipt && len(es) == 1 && es[0].State == reconcile.Failed && es[0].Again {
+				s.Verb, s.Token, s.Lease = reconcile.VerbExtend, es[0].Token, time.Minute
+			}
+		}}
+	}},
 	{"never expires", "Once/EndedIsForgottenAfterRetention", func() reconcile.Store {
 		return &flawed{settle: func(_ *flawed, p *reconcile.Params, _ *reconcile.Settlement) { p.Retention = reconcile.MaxDuration }}
 	}},
