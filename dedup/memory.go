@@ -160,7 +160,7 @@ func (m *Memory) grant(s *shard, r *record, place uint32, now int64, p Params, a
 	r.since = now
 	r.hold = p.OnLapse == Hold && !p.Complete
 	r.state, r.until = claimed, now+p.Lease.Microseconds()
-	r.expires = now + p.Retention.Microseconds()
+	s.expireAt(r, place, now+p.Retention.Microseconds())
 	c := Claim{State: Acquired, ID: a.ID, Token: r.token, Attempt: int(r.attempt), Left: p.Lease}
 	if p.Complete {
 		r.state, c.Left = done, 0
@@ -211,7 +211,7 @@ func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) err
 	}
 	if t.Kind == KindRetain {
 		if r != nil && r.state == done && !r.expired(now) {
-			r.expires = max(r.expires, now+t.Retention.Microseconds())
+			s.expireAt(r, place, max(r.expires, now+t.Retention.Microseconds()))
 		}
 		return nil
 	}
@@ -221,20 +221,22 @@ func (m *Memory) settle(s *shard, k key, now int64, p Params, t *Settlement) err
 	open := r.state == claimed || r.state == held
 	switch {
 	case t.Kind == KindComplete && open:
-		r.state, r.since, r.expires, r.hold = done, now, now+p.Retention.Microseconds(), false
+		r.state, r.since, r.hold = done, now, false
+		s.expireAt(r, place, now+p.Retention.Microseconds())
 		s.unlist(place)
 		if len(t.Result) > 0 {
 			s.extra(place).result = slices.Clone(t.Result)
 		}
 	case t.Kind == KindRelease && open:
-		r.state, r.since, r.expires, r.hold = released, now, now+p.Retention.Microseconds(), false
+		r.state, r.since, r.hold = released, now, false
+		s.expireAt(r, place, now+p.Retention.Microseconds())
 		s.unlist(place)
 	case t.Kind == KindHold && open:
 		r.state = held
 		s.extra(place).list(p.Scope, t.ID)
 	case t.Kind == KindExtend && r.state == claimed:
 		r.until = now + t.Lease.Microseconds()
-		r.expires = now + p.Retention.Microseconds()
+		s.expireAt(r, place, now+p.Retention.Microseconds())
 	case t.Kind == KindComplete && r.state == done, t.Kind == KindRelease && r.state == released:
 		// Applied before.
 	default:

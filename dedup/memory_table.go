@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync"
 )
@@ -14,6 +15,7 @@ type shard struct {
 	mu     sync.Mutex
 	slots  []slot // where records lie: open addressing with linear probing
 	pages  []*[pageSize]record
+	soon   []int64  // of each page: no record of it expires before
 	free   []uint32 // places without a record
 	used   uint32   // places handed out so far
 	cursor uint32   // the place that dropExpired looks at next
@@ -99,6 +101,7 @@ func (s *shard) add(k key) (*record, uint32) {
 		s.used++
 		if int(place/pageSize) == len(s.pages) {
 			s.pages = append(s.pages, new([pageSize]record))
+			s.soon = append(s.soon, math.MaxInt64)
 		}
 	}
 	if 4*s.len() > 3*len(s.slots) {
@@ -146,15 +149,36 @@ func (s *shard) unlist(place uint32) {
 	}
 }
 
+// expireAt sets when a record expires.
+func (s *shard) expireAt(r *record, place uint32, at int64) {
+	r.expires = at
+	if page := &s.soon[place/pageSize]; at < *page {
+		*page = at
+	}
+}
+
 // dropExpired looks at the next places and removes the records that have expired
 // there. It looks at n places, and at one more for each that it could remove, up
-// to most.
+// to most. A page in which none can have expired counts as one place.
 func (s *shard) dropExpired(now int64, n, most int) (dropped int) {
 	for looked := 0; looked < min(n+dropped, most, int(s.used)); looked++ {
 		s.cursor = (s.cursor + 1) % s.used
-		if r := s.at(s.cursor); r.state != absent && r.expired(now) {
+		if s.cursor%pageSize == 0 {
+			page := &s.soon[s.cursor/pageSize]
+			if now < *page {
+				s.cursor = min(s.cursor+pageSize, s.used) - 1
+				continue
+			}
+			*page = math.MaxInt64 // until they have been looked at
+		}
+		r := s.at(s.cursor)
+		switch {
+		case r.state == absent:
+		case r.expired(now):
 			s.remove(r.key)
 			dropped++
+		default:
+			s.expireAt(r, s.cursor, r.expires)
 		}
 	}
 	return dropped

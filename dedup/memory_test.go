@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -195,6 +196,65 @@ func TestMemorySweepGoesThroughAllOfIt(t *testing.T) {
 		}
 		if dropped, err := m.Sweep(t.Context(), 1000); dropped != 0 || err != nil {
 			t.Errorf("of an empty store: %d, %v", dropped, err)
+		}
+	})
+}
+
+// However records come, end, are kept for longer and go, one round of looking finds
+// all that have expired, and nothing else.
+func TestMemorySweepFindsAllThatExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 7))
+		m := dedup.NewMemory()
+		live := map[string]time.Time{} // when it expires
+		next := 0
+		for round := range 60 {
+			for range r.IntN(2000) {
+				p := dedup.Params{Scope: "s", Lease: time.Second, Retention: time.Duration(2+r.IntN(90)) * time.Second, Complete: true}
+				id := fmt.Sprint("id", next)
+				if next > 0 && r.IntN(3) == 0 {
+					id = fmt.Sprint("id", r.IntN(next))
+				} else {
+					next++
+				}
+				claims, err := m.Claim(t.Context(), p, []dedup.Ask{{Request: dedup.Request{ID: id}, Nonce: [16]byte{byte(next), byte(next >> 8), byte(r.Uint32())}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				known, ok := live[id]
+				switch fresh := !ok || !time.Now().Before(known); {
+				case fresh != (claims[0].State == dedup.Acquired):
+					t.Fatalf("round %d: %s is answered %v, fresh %t", round, id, claims[0].State, fresh)
+				case fresh:
+					live[id] = time.Now().Add(p.Retention)
+				case r.IntN(2) == 0:
+					longer := time.Duration(1+r.IntN(200)) * time.Second
+					if _, err := m.Settle(t.Context(), p, []dedup.Settlement{{Kind: dedup.KindRetain, ID: id, Retention: longer}}); err != nil {
+						t.Fatal(err)
+					}
+					if at := time.Now().Add(longer); at.After(known) {
+						live[id] = at
+					}
+				case r.IntN(8) == 0:
+					if _, err := m.Settle(t.Context(), p, []dedup.Settlement{{Kind: dedup.KindForget, ID: id}}); err != nil {
+						t.Fatal(err)
+					}
+					delete(live, id)
+				}
+			}
+			time.Sleep(time.Duration(r.IntN(40)) * time.Second)
+			if _, err := m.Sweep(t.Context(), 1<<20); err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			for _, k := range live {
+				if time.Now().Before(k) {
+					want++
+				}
+			}
+			if got := m.Len(); got != want {
+				t.Fatalf("round %d: %d records are left, want %d", round, got, want)
+			}
 		}
 	})
 }
