@@ -43,7 +43,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -82,6 +84,7 @@ type Options struct {
 type Store struct {
 	parts *redispart.Partitions
 	key   string // begins that of each line
+	last  atomic.Pointer[limits]
 }
 
 var _ backpressure.SharedStore = (*Store)(nil)
@@ -106,7 +109,7 @@ func New(client redis.UniversalClient, opts *Options) (*Store, error) {
 	if len(o.Name) > 128 {
 		return nil, fmt.Errorf("redisshaper: new: %w: name of %d bytes, at most 128", backpressure.ErrInvalid, len(o.Name))
 	}
-	return &Store{parts, fmt.Sprintf("%s:%d:%s:", parts.Tag(parts.Of(o.Name)), len(o.Name), o.Name)}, nil
+	return &Store{parts: parts, key: fmt.Sprintf("%s:%d:%s:", parts.Tag(parts.Of(o.Name)), len(o.Name), o.Name)}, nil
 }
 
 // Check asks whether the server answers, and whether what is stored has this store's
@@ -122,14 +125,8 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Take implements [backpressure.SharedStore] in one round trip.
 func (s *Store) Take(ctx context.Context, lines []backpressure.LineOptions, asks []backpressure.Ask) ([]backpressure.Answer, error) {
-	call := redispart.Call{Keys: make([]string, len(lines)), Args: make([]any, 0, 1+5*len(lines)+2*len(asks))}
-	call.Args = append(call.Args, lifetime(lines).Milliseconds())
-	for i := range lines {
-		l := &lines[i]
-		floor := l.FloorBurst()
-		call.Keys[i] = s.key + l.Name
-		call.Args = append(call.Args, l.Importance, number(l.Rate-l.Floor), l.Burst-floor, number(l.Floor), floor)
-	}
+	limits := s.limitsOf(lines)
+	call := redispart.Call{Keys: limits.keys, Args: append(make([]any, 0, len(limits.args)+2*len(asks)), limits.args...)}
 	for _, a := range asks {
 		call.Args = append(call.Args, a.Line+1, a.Cost)
 	}
@@ -150,6 +147,28 @@ func (s *Store) Take(ctx context.Context, lines []backpressure.LineOptions, asks
 		answers[i] = backpressure.Answer{Admit: n < 0, Borrowed: n == -2, RetryAfter: time.Duration(max(n, 0)) * time.Microsecond}
 	}
 	return answers, nil
+}
+
+// limits are what a script is told of lines: they are the same call after call.
+type limits struct {
+	lines []backpressure.LineOptions
+	keys  []string
+	args  []any
+}
+
+func (s *Store) limitsOf(lines []backpressure.LineOptions) *limits {
+	if last := s.last.Load(); last != nil && slices.Equal(last.lines, lines) {
+		return last
+	}
+	n := &limits{lines: slices.Clone(lines), args: []any{lifetime(lines).Milliseconds()}}
+	for i := range lines {
+		l := &lines[i]
+		floor := l.FloorBurst()
+		n.keys = append(n.keys, s.key+l.Name)
+		n.args = append(n.args, l.Importance, number(l.Rate-l.Floor), l.Burst-floor, number(l.Floor), floor)
+	}
+	s.last.Store(n)
+	return n
 }
 
 // lifetime is how long it takes until every bucket is full, and no line short.
