@@ -109,7 +109,7 @@ func (s *shard) add(k key) (*record, uint32) {
 	}
 	s.put(makeSlot(k, place))
 	r := s.at(place)
-	r.key = k
+	*r = record{key: k} // all of it, so that no part is read before it is written: see grow
 	return r, place
 }
 
@@ -235,6 +235,9 @@ func (s *shard) vacate(i int) {
 func (s *shard) grow() {
 	old := s.slots
 	s.slots = make([]slot, max(16, 2*len(old)))
+	// New memory that is read before it is written is mapped twice, and the second time
+	// other processors have to be told.
+	clear(s.slots)
 	for _, t := range old {
 		if t != 0 {
 			s.put(t)
