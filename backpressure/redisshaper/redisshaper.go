@@ -61,7 +61,8 @@ var takeScript = redispart.NewScript(takeText)
 
 // ErrLayout is what [Store.Check] returns when the keys in Redis were written with
 // another number of partitions, or by a version that lays them out in another way.
-// The limits then start afresh beside the old ones.
+// The limits then start afresh beside the old ones. Once no process uses those, delete
+// the key <prefix>:shaper:layout; the old buckets expire by themselves.
 var ErrLayout = redispart.ErrLayout
 
 // Options configure a [Store].

@@ -95,6 +95,49 @@ func TestTakeInOrderWhollyOrNot(t *testing.T) {
 	require.Equal(t, []bool{true, false, true, false}, admitted)
 }
 
+// The lines of a call are those that it names, whatever the call before had.
+func TestLinesOfEachCall(t *testing.T) {
+	c := newClocked(t, backpressure.LineOptions{Name: "im", Rate: 10, Burst: 10})
+	require.Equal(t, 10, c.drain(0))
+	c.lines = []backpressure.LineOptions{{Name: "im", Rate: 100, Burst: 10}}
+	c.move(100 * time.Millisecond)
+	require.Equal(t, 10, c.drain(0), "at the new rate")
+	c.lines[0].Rate = 10 // in place
+	c.move(100 * time.Millisecond)
+	require.Equal(t, 1, c.drain(0))
+	c.lines = append(c.lines, backpressure.LineOptions{Name: "sms", Rate: 1, Burst: 3})
+	require.Equal(t, 3, c.drain(1))
+	require.Zero(t, c.drain(0))
+}
+
+// Names and lines that would be one key if they were only joined have one each.
+func TestNamesDoNotRunTogether(t *testing.T) {
+	client, prefix := newClient(t, miniredis.RunT(t).Addr()), testenv.Prefix(t)
+	for name, line := range map[string]string{"a": "b:c", "a:b": "c"} {
+		store, err := redisshaper.New(client, &redisshaper.Options{Prefix: prefix, Name: name, Partitions: 1})
+		require.NoError(t, err)
+		for _, want := range []bool{true, false} {
+			answers, err := store.Take(t.Context(), []backpressure.LineOptions{{Name: line, Rate: 0.001, Burst: 1}}, []backpressure.Ask{{Cost: 1}})
+			require.NoError(t, err)
+			require.Equal(t, want, answers[0].Admit, "%s, %s", name, line)
+		}
+	}
+}
+
+// What is no row of this layout is replaced, and begins with the layout's version.
+func TestForeignRows(t *testing.T) {
+	c := newClocked(t, backpressure.LineOptions{Name: "im", Rate: 10, Burst: 5})
+	require.Equal(t, 5, c.drain(0))
+	key := c.server.Keys()[0]
+	for _, foreign := range []string{"", "nonsense", "1 0 0 1767225600000000 0", "3 0 0 1767225600 0 0 0"} {
+		require.NoError(t, c.server.Set(key, foreign))
+		require.Equal(t, 5, c.drain(0), "%q", foreign)
+		row, err := c.server.Get(key)
+		require.NoError(t, err)
+		require.Regexp(t, "^2 ", row)
+	}
+}
+
 // A server whose clock goes back makes no tokens of that, and withholds none for
 // long.
 func TestServerClockJumps(t *testing.T) {

@@ -11,9 +11,10 @@
 -- Returns for each ask: -1 admitted, -2 admitted with another line's tokens, or the
 -- microseconds until the line has the tokens by itself.
 --
--- A row is a string: the tokens that others may take, those of the floor, the time
--- they were counted, until when the line is short. A time is that of the server, its
--- seconds and microseconds; 0 0 is never.
+-- A row is a string: 2 (the layout version), the tokens that others may take, those of
+-- the floor, the time they were counted, until when the line is short. A time is that
+-- of the server, its seconds and microseconds; 0 0 is never. What is not such a row is
+-- taken for none, and replaced.
 --
 -- Atomic because Redis runs a script alone. Sent twice it takes twice: less is
 -- admitted then, never more.
@@ -39,8 +40,11 @@ for i = 1, n do
     short = 0, till = ' 0 0',
   }
   lines[i] = l
+  local rest, ground, s, us, till, shorts, shortus
   if rows[i] then
-    local rest, ground, s, us, till, shorts, shortus = string.match(rows[i], '^(%S+) (%S+) (%d+) (%d+)( (%d+) (%d+))$')
+    rest, ground, s, us, till, shorts, shortus = string.match(rows[i], '^2 (%S+) (%S+) (%d+) (%d+)( (%d+) (%d+))$')
+  end
+  if rest then
     local took = now - (s * 1000000 + us)
     if took < 0 then -- the clock went back: count from there, and make nothing of it
       took, changed[i] = 0, true
@@ -127,7 +131,7 @@ end
 
 for i in pairs(changed) do
   local l = lines[i]
-  local row = l.rest .. ' ' .. l.floor .. ' ' .. time[1] .. ' ' .. time[2] .. l.till
+  local row = '2 ' .. l.rest .. ' ' .. l.floor .. ' ' .. time[1] .. ' ' .. time[2] .. l.till
   redis.call('SET', KEYS[i], row, 'PX', ARGV[1])
 end
 return answers
