@@ -45,13 +45,8 @@ func (l *Line) take(at time.Duration, cost int, k share) (ok bool, wait time.Dur
 			return false, wait
 		}
 	}
-	now := l.s.start.Add(at) // before the lock, which is held for as short as can be
 	l.mu.Lock()
-	if at > l.last {
-		l.last = at
-	} else {
-		now = l.clock(at)
-	}
+	now := l.clock(at)
 	if k == keepNone && l.rest.AllowN(now, cost) || l.takeMore(now, cost, k) {
 		l.counts.Admitted++
 		l.mu.Unlock()
