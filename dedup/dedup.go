@@ -144,10 +144,7 @@ func New(s Store, opts *Options) (*Guard, error) {
 	}
 	g := &Guard{core: &core{opts: o}, store: s}
 	g.memory, _ = s.(*Memory)
-	width := 1
-	if w, ok := s.(Widener); ok {
-		width = min(max(w.MergeWidth(), 1), 8)
-	}
+	width := merge.WidthOf(s)
 	g.claims = merge.Merger[Ask, Claim]{Call: g.mergedClaim(false), Orphan: g.orphan, Width: width}
 	g.firsts = merge.Merger[Ask, Claim]{Call: g.mergedClaim(true), Width: width}
 	g.settler = work.Settler[Settlement]{Send: g.send, Final: final, Timeout: o.SettleTimeout, Width: width}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/merge"
 )
 
 // The methods of a Store, as a Failover has them.
@@ -40,12 +42,9 @@ func (f *Failover) Claim(ctx context.Context, p Params, asks []Ask) ([]Claim, er
 }
 
 // MergeWidth is that of the primary.
-func (f *Failover) MergeWidth() int {
-	if w, ok := f.primary.(Widener); ok {
-		return w.MergeWidth()
-	}
-	return 1
-}
+func (f *Failover) MergeWidth() int { return merge.WidthOf(f.primary) }
+
+var _ Widener = (*Failover)(nil)
 
 // known answers what this process knows without asking: what it has completed,
 // and what it runs under the grant of the store that is not asked. It returns the

@@ -195,10 +195,7 @@ func New(s Store, opts *Options) (*Queue, error) {
 	o.Keys = nil // the ring has them
 	q := &Queue{core: &core{opts: o, ring: ring, loops: map[*loop]struct{}{}, nudges: map[chan struct{}]struct{}{}}, store: s}
 	_, q.local = s.(*Memory)
-	width := 1
-	if w, ok := s.(Widener); ok {
-		width = min(max(w.MergeWidth(), 1), 8)
-	}
+	width := merge.WidthOf(s)
 	q.puts = merge.Merger[[]Put, []Answer]{Call: q.mergedPut, Timeout: o.StoreTimeout, Max: 64, Width: width}
 	q.settler = work.Settler[Settlement]{Send: q.send, Final: final, Timeout: o.StoreTimeout, Direct: q.local, Width: width}
 	return q, nil

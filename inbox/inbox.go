@@ -125,10 +125,7 @@ func New(s Store, opts *Options) (*Box, error) {
 	b := &Box{core: &core{opts: o, ring: ring, loops: map[waker]struct{}{}}, store: s}
 	_, b.local = s.(*Memory)
 	b.counts.rejected = map[Reason]uint64{}
-	width := 1
-	if w, ok := s.(Widener); ok {
-		width = min(max(w.MergeWidth(), 1), 8)
-	}
+	width := merge.WidthOf(s)
 	b.accepts = merge.Merger[batch, []Answer]{Call: b.mergedAccept, Orphan: b.orphan, Timeout: o.StoreTimeout, Max: acceptBatch, Width: width}
 	b.settler = work.Settler[Settlement]{Send: b.send, Final: final, Timeout: o.StoreTimeout, Direct: b.local, Width: width}
 	return b, nil

@@ -127,6 +127,8 @@ func New(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 // and of their settlements: one is worked while another waits for the disk.
 func (s *Store) MergeWidth() int { return 2 }
 
+var _ dedup.Widener = (*Store)(nil)
+
 // Claim implements [dedup.Store]. When the connection breaks or the context
 // ends within a batch, the claims without an answer carry the error.
 func (s *Store) Claim(ctx context.Context, p dedup.Params, asks []dedup.Ask) ([]dedup.Claim, error) {

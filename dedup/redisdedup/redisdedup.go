@@ -101,7 +101,10 @@ type Store struct {
 	parts  *redispart.Partitions
 }
 
-var _ dedup.Store = (*Store)(nil)
+var (
+	_ dedup.Store   = (*Store)(nil)
+	_ dedup.Widener = (*Store)(nil)
+)
 
 // layoutVersion is that of the rows and of the names of keys.
 const layoutVersion = 1

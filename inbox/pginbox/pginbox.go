@@ -143,6 +143,7 @@ type Store struct {
 var (
 	_ inbox.Store   = (*Store)(nil)
 	_ inbox.Sweeper = (*Store)(nil)
+	_ inbox.Widener = (*Store)(nil)
 )
 
 // New returns a store over a pool, which it never closes. Nil options mean

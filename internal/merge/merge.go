@@ -54,6 +54,15 @@ type Merger[Q, A any] struct {
 	running int // calls of run
 }
 
+// WidthOf is the Width that a store asks for by a method MergeWidth() int, within 1 and
+// 8. One that has no such method asks for 1.
+func WidthOf(store any) int {
+	if w, ok := store.(interface{ MergeWidth() int }); ok {
+		return min(max(w.MergeWidth(), 1), 8)
+	}
+	return 1
+}
+
 // ErrFull says that too many items wait already. The item was not sent.
 var ErrFull = errors.New("too many calls wait for the store")
 

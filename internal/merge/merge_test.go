@@ -61,6 +61,18 @@ func TestCallsJoinWhileOneIsUnderWay(t *testing.T) {
 	})
 }
 
+type wide int
+
+func (w wide) MergeWidth() int { return int(w) }
+
+func TestWidthOf(t *testing.T) {
+	for store, want := range map[any]int{nil: 1, 5: 1, wide(-1): 1, wide(0): 1, wide(1): 1, wide(3): 3, wide(8): 8, wide(9): 8} {
+		if got := WidthOf(store); got != want {
+			t.Errorf("WidthOf(%T %v) = %d, want %d", store, store, got, want)
+		}
+	}
+}
+
 // As many calls as the width says are under way at once; what comes meanwhile joins.
 func TestWidth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
