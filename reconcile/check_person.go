@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"unicode"
@@ -70,11 +69,7 @@ func (c *Checks) decide(ctx context.Context, name string, v ReportVerb, f Findin
 	case reason == "" || !validText(reason, MaxNote):
 		return invalid("reason of %d bytes, not 1 to %d of UTF-8 without NUL; nothing was changed", len(reason), MaxNote)
 	}
-	authorize := c.opts.Authorize
-	if authorize == nil {
-		authorize = func(context.Context, Action) (string, error) { return "", errors.New("CheckOptions.Authorize is nil") }
-	}
-	actor, err := authz.Check(ctx, authorize, Action{Name: name, Kind: c.opts.Kind, Check: f.Check, Key: f.Subject})
+	actor, err := authz.Check(ctx, c.opts.Authorize, Action{Name: name, Kind: c.opts.Kind, Check: f.Check, Key: f.Subject})
 	if err != nil {
 		c.counts.refused.Add(1)
 		return fmt.Errorf("reconcile: %s %s: %w", name, short(f.Subject), err)

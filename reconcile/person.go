@@ -121,13 +121,7 @@ func (l *Ledger) Forget(ctx context.Context, keys ...string) error {
 }
 
 func (l *Ledger) authorize(ctx context.Context, name, key string) (actor string, err error) {
-	f := l.opts.Authorize
-	if f == nil {
-		f = func(context.Context, Action) (string, error) {
-			return "", errors.New("Options.Authorize is nil")
-		}
-	}
-	if actor, err = authz.Check(ctx, f, Action{Name: name, Kind: l.opts.Kind, Key: key}); err != nil {
+	if actor, err = authz.Check(ctx, l.opts.Authorize, Action{Name: name, Kind: l.opts.Kind, Key: key}); err != nil {
 		l.counts.refused.Add(1)
 		return "", fmt.Errorf("reconcile: %s %s: %w", name, short(key), err)
 	}

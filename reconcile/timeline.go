@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -177,23 +176,13 @@ func (t *Timeline) Forget(ctx context.Context, ref Ref) (n int, err error) {
 	if err := ref.validate(); err != nil {
 		return 0, err
 	}
-	if _, err := t.authorize(ctx, ref); err != nil {
+	if _, err := authz.Check(ctx, t.opts.Authorize, Action{Name: "forget", Kind: t.opts.Kind, Ref: ref}); err != nil {
 		return 0, fmt.Errorf("reconcile: forget a message: %w", err)
 	}
 	if n, err = f.Forget(ctx, t.params(), ref); err != nil {
 		return n, unavailable("forget a message", err)
 	}
 	return n, nil
-}
-
-func (t *Timeline) authorize(ctx context.Context, ref Ref) (actor string, err error) {
-	f := t.opts.Authorize
-	if f == nil {
-		f = func(context.Context, Action) (string, error) {
-			return "", errors.New("TimelineOptions.Authorize is nil")
-		}
-	}
-	return authz.Check(ctx, f, Action{Name: "forget", Kind: t.opts.Kind, Ref: ref})
 }
 
 // Project reads a message and applies Options.Project to what is known of it.

@@ -1,8 +1,8 @@
 // Package authz asks the application whether a person may do something, the same
 // way for every primitive that has operators.
 //
-// A function that fails, panics or names nobody
-// has refused: nothing is done that nobody answers for.
+// A function that is nil, fails, panics or names nobody has refused: nothing is done
+// that nobody answers for.
 package authz
 
 import (
@@ -25,6 +25,9 @@ const MaxActor = 256
 // error wraps [ErrUnauthorized] and the function's own. What a panic said is not in
 // the error, since it may hold anything; a [*Panic] has the stack.
 func Check[A any](ctx context.Context, f func(context.Context, A) (string, error), action A) (string, error) {
+	if f == nil {
+		return "", fmt.Errorf("%w: Authorize is nil", ErrUnauthorized)
+	}
 	actor, err := ask(ctx, f, action)
 	switch {
 	case err != nil:

@@ -39,6 +39,13 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func TestNobodyMayWithoutAFunction(t *testing.T) {
+	got, err := authz.Check[string](t.Context(), nil, "replay")
+	if got != "" || !errors.Is(err, authz.ErrUnauthorized) || !strings.Contains(err.Error(), "nil") {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // What a panic said may hold anything, so it is not told.
 func TestAPanicIsARefusal(t *testing.T) {
 	got, err := authz.Check(t.Context(), func(context.Context, int) (string, error) { panic("the secret") }, 1)
