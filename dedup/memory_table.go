@@ -15,7 +15,7 @@ type shard struct {
 	mu     sync.Mutex
 	slots  []slot // where records lie: open addressing with linear probing
 	pages  []*[pageSize]record
-	soon   []int64  // of each page: no record of it expires before
+	soon   []int64  // of each page: no record of it expires before; see dropExpired
 	free   []uint32 // places without a record
 	used   uint32   // places handed out so far
 	cursor uint32   // the place that dropExpired looks at next
@@ -159,7 +159,8 @@ func (s *shard) expireAt(r *record, place uint32, at int64) {
 
 // dropExpired looks at the next places and removes the records that have expired
 // there. It looks at n places, and at one more for each that it could remove, up
-// to most. A page in which none can have expired counts as one place.
+// to most. A page in which none can have expired counts as one place. While the cursor
+// is in a page, soon knows only of the records that it has passed there.
 func (s *shard) dropExpired(now int64, n, most int) (dropped int) {
 	for looked := 0; looked < min(n+dropped, most, int(s.used)); looked++ {
 		s.cursor = (s.cursor + 1) % s.used

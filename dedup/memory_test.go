@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -204,57 +205,90 @@ func TestMemorySweepGoesThroughAllOfIt(t *testing.T) {
 // all that have expired, and nothing else.
 func TestMemorySweepFindsAllThatExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const lease = 20 * time.Second
+		type known struct {
+			state   dedup.State // Acquired, Done, or zero: released
+			token   uint64
+			until   time.Time // of the lease
+			expires time.Time
+		}
 		r := rand.New(rand.NewPCG(1, 7))
 		m := dedup.NewMemory()
-		live := map[string]time.Time{} // when it expires
-		next := 0
+		all := map[string]*known{}
+		expired := func(k *known) bool {
+			now := time.Now()
+			return !now.Before(k.expires) && (k.state != dedup.Acquired || !now.Before(k.until))
+		}
+		settle := func(s dedup.Settlement, p dedup.Params) {
+			t.Helper()
+			if errs, err := m.Settle(t.Context(), p, []dedup.Settlement{s}); errs != nil || err != nil {
+				t.Fatal(errs, err)
+			}
+		}
+		var asked, dropped uint64
 		for round := range 60 {
 			for range r.IntN(2000) {
-				p := dedup.Params{Scope: "s", Lease: time.Second, Retention: time.Duration(2+r.IntN(90)) * time.Second, Complete: true}
-				id := fmt.Sprint("id", next)
-				if next > 0 && r.IntN(3) == 0 {
-					id = fmt.Sprint("id", r.IntN(next))
-				} else {
-					next++
-				}
-				claims, err := m.Claim(t.Context(), p, []dedup.Ask{{Request: dedup.Request{ID: id}, Nonce: [16]byte{byte(next), byte(next >> 8), byte(r.Uint32())}}})
+				asked++
+				id := fmt.Sprint("id", r.IntN(20_000))
+				p := dedup.Params{Scope: "s", Lease: lease, Retention: time.Duration(2+r.IntN(90)) * time.Second, Complete: r.IntN(2) == 0}
+				ask := dedup.Ask{Request: dedup.Request{ID: id}}
+				binary.BigEndian.PutUint64(ask.Nonce[:], asked)
+				claims, err := m.Claim(t.Context(), p, []dedup.Ask{ask})
 				if err != nil {
 					t.Fatal(err)
 				}
-				known, ok := live[id]
-				switch fresh := !ok || !time.Now().Before(known); {
-				case fresh != (claims[0].State == dedup.Acquired):
-					t.Fatalf("round %d: %s is answered %v, fresh %t", round, id, claims[0].State, fresh)
-				case fresh:
-					live[id] = time.Now().Add(p.Retention)
-				case r.IntN(2) == 0:
+				k, now := all[id], time.Now()
+				free := k == nil || expired(k) || k.state == 0 || k.state == dedup.Acquired && !now.Before(k.until)
+				if free != (claims[0].State == dedup.Acquired) {
+					t.Fatalf("round %d: %s is answered %v, free %t", round, id, claims[0].State, free)
+				}
+				if free {
+					k = &known{state: dedup.Acquired, token: claims[0].Token, until: now.Add(lease), expires: now.Add(p.Retention)}
+					if p.Complete {
+						k.state = dedup.Done
+					}
+					all[id] = k
+					continue
+				}
+				claim := dedup.Claim{ID: id, Token: k.token}
+				switch n := r.IntN(5); {
+				case n == 0:
+					settle(dedup.Settlement{Kind: dedup.KindForget, ID: id}, p)
+					delete(all, id)
+				case k.state == dedup.Done && n < 3:
 					longer := time.Duration(1+r.IntN(200)) * time.Second
-					if _, err := m.Settle(t.Context(), p, []dedup.Settlement{{Kind: dedup.KindRetain, ID: id, Retention: longer}}); err != nil {
-						t.Fatal(err)
+					settle(dedup.Settlement{Kind: dedup.KindRetain, ID: id, Retention: longer}, p)
+					if at := now.Add(longer); at.After(k.expires) {
+						k.expires = at
 					}
-					if at := time.Now().Add(longer); at.After(known) {
-						live[id] = at
-					}
-				case r.IntN(8) == 0:
-					if _, err := m.Settle(t.Context(), p, []dedup.Settlement{{Kind: dedup.KindForget, ID: id}}); err != nil {
-						t.Fatal(err)
-					}
-					delete(live, id)
+				case k.state == dedup.Acquired && n == 1:
+					settle(claim.Complete(nil), p)
+					k.state, k.expires = dedup.Done, now.Add(p.Retention)
+				case k.state == dedup.Acquired && n == 2:
+					settle(claim.Release(), p)
+					k.state, k.expires = 0, now.Add(p.Retention)
+				case k.state == dedup.Acquired && n == 3:
+					longer := time.Duration(1+r.IntN(200)) * time.Second
+					settle(claim.Extend(longer), p)
+					k.until, k.expires = now.Add(longer), now.Add(p.Retention)
 				}
 			}
 			time.Sleep(time.Duration(r.IntN(40)) * time.Second)
 			if _, err := m.Sweep(t.Context(), 1<<20); err != nil {
 				t.Fatal(err)
 			}
-			want := 0
-			for _, k := range live {
-				if time.Now().Before(k) {
-					want++
+			for id, k := range all {
+				if expired(k) {
+					delete(all, id)
+					dropped++
 				}
 			}
-			if got := m.Len(); got != want {
-				t.Fatalf("round %d: %d records are left, want %d", round, got, want)
+			if got := m.Len(); got != len(all) {
+				t.Fatalf("round %d: %d records are left, want %d", round, got, len(all))
 			}
+		}
+		if dropped < 1000 {
+			t.Errorf("only %d records expired", dropped)
 		}
 	})
 }
