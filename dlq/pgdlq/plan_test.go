@@ -9,15 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pawl-go/pawl/dlq"
+	"github.com/pawl-go/pawl/internal/testenv"
 )
 
 // What a step reads for a letter does not depend on how many lanes and letters there are,
 // also where the connection planned it while the tables were empty.
 //
-// It runs alone: other transactions would keep the server from removing dead rows, which
-// steps then read past.
+// It has a server of its own: transactions of others, also of other packages' tests, would
+// keep that from removing dead rows, which steps then read past.
 func TestStepsReadLittle(t *testing.T) {
-	store, pool, schema := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	server := testenv.PostgresOwn(t, "fsync=off", "full_page_writes=off")
+	store, pool, schema := newStoreOn(t, server.URL(), func(c *pgxpool.Config) { c.MaxConns = 1 })
 	made := 0
 	var claims []dlq.Claim
 	steps := func(n int) []func() {
